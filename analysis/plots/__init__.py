@@ -1,0 +1,1 @@
+"""One figure a module; `analysis.figures.FIGURES` names them."""

@@ -1,0 +1,121 @@
+"""Every seed of the budgets that have several: how far apart do equal trials end?"""
+
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from analysis.configurations import cell_values, short
+from analysis.plots import style
+from analysis.plots.drawing import (
+    Drawing,
+    counts,
+    left_out,
+    mean_axis,
+    over_benchmarks,
+    plain,
+    x_title,
+)
+from analysis.study import Study
+from ray_ablation.frames import MEAN
+
+
+def seeds_by_depth(study: Study) -> Drawing:
+    """Every seed of the budgets that have several, along x."""
+    x = study.layout.x
+    title = f"Seeds by {plain(x)}"
+    means = study.means[study.means["trained"] & (study.means["n"] >= 2)]
+    if means.empty:
+        return Drawing(title, "Not drawn: no configuration has two scored seeds yet.")
+    names = [name for name in study.layout.series if name in set(means["series"])]
+    xs = [value for value in study.layout.xs if value in set(means["x"])]
+    figure = style.new_figure(f"{study.headline} of each seed by {plain(x)}")
+    width = 0.7 / (len(names) + 1)
+    for index, name in enumerate(names):
+        shift = (index - (len(names) - 1) / 2) * width
+        _draw_seeds(figure, study, means[means["series"] == name], xs, shift, width)
+    _draw_legend(figure, study, names)
+    ticks = {"tickvals": list(range(len(xs))), "ticktext": [short(value) for value in xs]}
+    figure.update_xaxes(title_text=x_title(study), range=[-0.6, len(xs) - 0.4], **ticks)
+    points = [y for trace in figure.data for y in trace.y if y is not None]
+    span = style.padded([*points, *(means["mean"] - means["sd"]), *(means["mean"] + means["sd"])])
+    span[0] -= 0.06 * (span[1] - span[0])  # a line of text stands there
+    figure.update_yaxes(title_text=mean_axis(study), range=span, tickformat=".3f")
+    widest = means.sort_values("sd", kind="stable").iloc[-1]
+    caption = (
+        f"{over_benchmarks(study)}, one point a seed; bars are means over seeds, "
+        f"boxes ± 1 sd (ddof 1). {'; '.join(names)}: {counts(means['n'])}. The largest spread is "
+        f"that of {widest['configuration']}: sd {widest['sd']:.4f}."
+    )
+    return Drawing(title, caption + left_out(study), figure)
+
+
+def _draw_seeds(
+    figure: go.Figure, study: Study, rows: pd.DataFrame, xs: list[Any], shift: float, width: float
+) -> None:
+    """One budget's seeds as points, their mean as a bar and ± 1 sd as a box.
+
+    Args:
+        shift: How far right of its x the budget stands, in distances between neighbouring x.
+        width: How wide it is, likewise.
+    """
+    name = rows["series"].iloc[0]
+    colour = style.category(study.layout.series.index(name))
+    for row in rows.to_dict("records"):
+        at, half = xs.index(row["x"]) + shift, 0.4 * width
+        span = {"x0": at - half, "x1": at + half}
+        low, high = row["mean"] - row["sd"], row["mean"] + row["sd"]
+        box = {"fillcolor": style.faint(colour, 0.18), "line_width": 0, "layer": "below"}
+        figure.add_shape(type="rect", y0=low, y1=high, **span, **box)
+        bar = {"type": "line", "line": {"color": colour, "width": 2}}
+        figure.add_shape(y0=row["mean"], y1=row["mean"], **span, **bar)
+        figure.add_annotation(
+            x=at,
+            y=0.01,
+            yref="paper",
+            yanchor="bottom",
+            showarrow=False,
+            text=f"sd {row['sd']:.4f}",
+            font={"size": 11, "color": style.MUTED},
+        )
+        _seed_points(figure, study, row["configuration"], at, half, colour)
+
+
+def _seed_points(
+    figure: go.Figure, study: Study, label: str, at: float, half: float, colour: str
+) -> None:
+    trials = next(c.trials for c in study.layout.configurations if c.label == label)
+    values = cell_values(study.results)
+    order = _all_seeds(study)
+    for seed, trial in trials.items():
+        index = order.index(seed)
+        spot = 0.0 if len(order) == 1 else index / (len(order) - 1) - 0.5
+        figure.add_scatter(
+            x=[at + half * spot],
+            y=[values[(trial, MEAN, study.headline)]],
+            mode="markers",
+            marker=_seed_marker(index, colour),
+            showlegend=False,
+            hovertemplate="%{y:.4f}<extra>" + f"{label}, seed {seed}</extra>",
+        )
+
+
+def _all_seeds(study: Study) -> list[int | None]:
+    """Every seed some trained trial has, ascending."""
+    trained = [c for c in study.layout.configurations if c.trained]
+    return sorted({seed for c in trained for seed in c.trials}, key=str)
+
+
+def _draw_legend(figure: go.Figure, study: Study, names: list[str]) -> None:
+    """Symbols are seeds; colours are budgets, where there are several."""
+    for index, seed in enumerate(_all_seeds(study)):
+        marker = _seed_marker(index, style.MUTED)
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=f"seed {seed}")
+    for name in names if len(names) > 1 else []:
+        line = {"color": style.category(study.layout.series.index(name)), "width": 6}
+        figure.add_scatter(x=[None], y=[None], mode="lines", line=line, name=name)
+
+
+def _seed_marker(index: int, colour: str) -> dict[str, Any]:
+    symbol = style.SYMBOLS[index % len(style.SYMBOLS)]
+    return {"size": 10, "symbol": symbol, "color": colour, "line": {"color": "white", "width": 1}}

@@ -1,0 +1,73 @@
+"""Training loss and evaluation loss by step."""
+
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from analysis.plots import style
+from analysis.plots.drawing import Drawing, numbers, plain
+from analysis.study import Study
+
+DASHES = ("solid", "dot", "dash", "dashdot")
+
+
+def training_curves(study: Study) -> Drawing:
+    """Training loss and evaluation loss of every trained trial."""
+    title = "Training curves"
+    rows = study.training[study.training["loss"].notna()] if len(study.training) else None
+    if rows is None or rows.empty:
+        return Drawing(title, "Not drawn: no trained encoder has logged a loss yet.")
+    panels = make_subplots(
+        cols=2, subplot_titles=("training loss", "evaluation loss, held-out rows")
+    )
+    figure = style.new_figure("Loss by step", panels)
+    arrangement = study.layout
+    xs, colours = arrangement.xs, style.ordered(len(arrangement.xs))
+    for configuration in arrangement.configurations:
+        if not configuration.trained:
+            continue
+        dash = DASHES[arrangement.series.index(configuration.series) % len(DASHES)]
+        line = {"color": colours[xs.index(configuration.x)], "dash": dash, "width": 1.6}
+        for seed, trial in configuration.trials.items():
+            own = rows[rows["trial"] == trial]
+            _draw_loss(figure, own, configuration.label, seed, line)
+    longest = int(rows["step"].max())
+    figure.update_xaxes(title_text="optimizer step", range=[0, 1.02 * longest])
+    figure.update_annotations(font_size=13)
+    figure.update_yaxes(title_text="loss (nats)", col=1)
+    figure.update_layout(legend={"y": -0.2, "yanchor": "top"}, margin={"b": 130, "t": 84})
+    caption = (
+        f"Loss of {rows['trial'].nunique()} trained encoders: darker lines have a larger "
+        f"{plain(arrangement.x)}; line styles are budgets; one line a seed."
+    )
+    return Drawing(title, caption, figure)
+
+
+def _draw_loss(
+    figure: go.Figure, rows: pd.DataFrame, label: str, seed: int | None, line: dict[str, Any]
+) -> None:
+    """One trial's training loss on the left and evaluation loss on the right."""
+    shared = {
+        "mode": "lines",
+        "line": line,
+        "legendgroup": label,
+        "name": label,
+        "hovertemplate": "step %{x}: %{y:.4f}<extra>" + f"{label}, seed {seed}</extra>",
+    }
+    first = not any(trace.legendgroup == label for trace in figure.data)
+    own = rows[rows["loss"].notna()]
+    figure.add_scatter(
+        x=own["step"].tolist(), y=numbers(own["loss"]), showlegend=first, row=1, col=1, **shared
+    )
+    held_out = rows[rows["eval_loss"].notna()]
+    shared |= {"mode": "lines+markers", "marker": {"size": 4}}
+    figure.add_scatter(
+        x=held_out["step"].tolist(),
+        y=numbers(held_out["eval_loss"]),
+        showlegend=False,
+        row=1,
+        col=2,
+        **shared,
+    )

@@ -1,0 +1,184 @@
+"""Ray itself: started here or connected to, with workers that compute reproducibly, and what fits.
+
+Without an address the command starts a cluster of this machine and takes it down again. With one
+(--address, RAY_ADDRESS) it uses that cluster and leaves it running. Either way the code is not
+uploaded as a working_dir: that would send results and environments along, and put the workers into
+a copy where relative paths mean something else. All nodes have the repository at the same path, or
+the package installed.
+"""
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from ray_ablation.problems import UserError
+from ray_ablation.settings import Execution
+
+Resources = Mapping[str, float]
+
+# The kernel kills one worker that takes too much memory, and its work is done again. Ray's own
+# memory monitor would raise an error that Tune does not know and that ends the whole session.
+MONITOR = {"RAY_memory_monitor_refresh_ms": "0"}
+SETTINGS = {"CPU": "execution.cpus_per_trial", "GPU": "execution.gpus_per_trial"}
+
+
+class ClusterError(UserError):
+    """The cluster cannot run what is asked; the text names the resource and the setting."""
+
+
+@contextmanager
+def start_ray(
+    execution: Execution, *, address: str | None = None, dashboard: bool = False
+) -> Iterator[None]:
+    """Be connected to Ray inside; whatever is connected already is used as it is.
+
+    Args:
+        execution: Gives the threads of the workers.
+        address: Of a running cluster; None takes RAY_ADDRESS, else starts one on this machine.
+        dashboard: Serve Ray's dashboard; only where a cluster is started.
+
+    Raises:
+        ClusterError: No cluster answers at the address.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    own: dict[str, Any] = {}
+    if address == "local":
+        own = {"num_cpus": usable_cpus(), "include_dashboard": dashboard}
+        _give_token()
+    with environment({**MONITOR, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE")}), quiet():
+        try:
+            ray.init(
+                address=address,
+                logging_level=logging.CRITICAL,
+                log_to_driver=False,
+                runtime_env={"env_vars": worker_environment(execution)},
+                **own,
+            )
+        except ConnectionError as error:
+            raise ClusterError(
+                f"no Ray cluster answers at {address} ({' '.join(str(error).split())}); start it, "
+                "or leave out --address and unset RAY_ADDRESS to start one on this machine"
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def worker_environment(execution: Execution) -> dict[str, str]:
+    """Environment of every worker, so that equal seeds give equal bits wherever a trial runs."""
+    root = str(Path(__file__).resolve().parents[1])
+    paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    passed = ("HF_HUB_OFFLINE", "RAY_AUTH_MODE")
+    return {
+        "PYTHONHASHSEED": "0",
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # deterministic matrix products on a GPU
+        "OMP_NUM_THREADS": str(execution.cpus_per_trial),  # `ray up` exports 1 everywhere
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        **{name: os.environ[name] for name in passed if name in os.environ},
+    }
+
+
+def usable_cpus() -> int:
+    """CPUs this process may run on, which can be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def settle_device(execution: Execution) -> Execution:
+    """`device: auto` decided by whether the cluster has a GPU."""
+    if execution.device != "auto":
+        return execution
+    device = "cuda" if ray.cluster_resources().get("GPU", 0) else "cpu"
+    return execution.model_copy(update={"device": device})
+
+
+def needs(execution: Execution) -> dict[str, float]:
+    """What a trial holds while it runs, in Ray's names."""
+    cpus = {"CPU": float(execution.cpus_per_trial)}
+    return cpus | ({"GPU": execution.gpus_per_trial} if execution.device == "cuda" else {})
+
+
+def nodes() -> list[Resources]:
+    """The resources of each node that is up."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def check_fits(wanted: Resources, nodes: Sequence[Resources]) -> None:
+    """Refuse at once what would wait for ever.
+
+    Raises:
+        ClusterError: No node has all of `wanted`.
+    """
+    kind = "node"
+    for resource in sorted(wanted, reverse=True):  # GPUs first: they are the fewer
+        most = max((node.get(resource, 0) for node in nodes), default=0)
+        fitting = [node for node in nodes if node.get(resource, 0) >= wanted[resource]]
+        if not fitting:
+            raise ClusterError(_too_much(resource, wanted[resource], most, f"{len(nodes)} {kind}"))
+        nodes, kind = fitting, f"node with enough {resource}s"
+
+
+def slots(wanted: Resources, nodes: Sequence[Resources]) -> int:
+    """How many trials fit on the cluster at a time."""
+    return sum(
+        min(int(node.get(resource, 0) / amount) for resource, amount in wanted.items())
+        for node in nodes
+    )
+
+
+@contextmanager
+def environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Environment variables set inside (None: as it is) and put back afterwards."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update({name: value for name, value in values.items() if value is not None})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silence Ray's loggers inside: what matters is shown by the view or raised."""
+    logger = logging.getLogger("ray")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _give_token() -> None:
+    # A local cluster listens on all interfaces, so it needs a token. Ray would keep one in the home
+    # folder, where it turns authentication on for every cluster started on this machine later. Ray
+    # reads the token once a process, so it stays the same for as long as this one lives.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def _too_much(resource: str, wanted: float, most: float, among: str) -> str:
+    setting = SETTINGS[resource]
+    if resource == "GPU" and not most:
+        return (
+            f"execution.device is cuda, but no {resource} is on this cluster of {among}; "
+            "set execution.device to cpu, or start nodes with GPUs"
+        )
+    return (
+        f"a trial holds {wanted:g} {resource}s ({setting}), but the biggest of {among} has "
+        f"{most:g}; set {setting} to at most {most:g}, or start a bigger node"
+    )

@@ -1,0 +1,122 @@
+"""Training texts, tokenised once and memory-mapped by every trial of a node.
+
+A sample of triples becomes flat arrays of token ids, keyed by the sample, the tokenizer and the
+length. Beside the tokens stands a 64-bit identity of each text, by which batches avoid repeats
+without ever reading a string. Ids are a raw file, since how many there will be is known only at
+the end; they are never loaded, a batch reads its own pages.
+
+Shapes: R rows, C columns (query, positive, negatives), B batch, N = B * C texts column by column.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from ray_ablation.data.triples import Sample
+
+ROWS_AT_A_TIME = 10_000
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokenised rows.
+
+    Attributes:
+        values: Token ids of all texts, row after row, memory-mapped.
+        offsets: (R * C + 1,) where in `values` each text begins; the next one's is its end.
+        keys_RC: Identity of each text.
+        truncated: Share of texts cut at the length, by column.
+    """
+
+    values: NDArray[np.int32]
+    offsets: Ints
+    keys_RC: Ints
+    truncated: dict[str, float]
+
+    def __len__(self) -> int:
+        return len(self.keys_RC)
+
+    def texts(self, rows_B: Ints) -> tuple[Ints, Ints]:
+        """Starts and lengths (N,) of the rows' texts in `values`, column by column."""
+        columns = self.keys_RC.shape[1]
+        texts = (rows_B * columns + np.arange(columns)[:, None]).reshape(-1)
+        starts = self.offsets[texts]
+        return starts, self.offsets[texts + 1] - starts
+
+
+def tokenise(sample: Sample, part: str, tokenizer: Any, max_length: int, cache: Path) -> Tokens:
+    """Token ids of a sample's `train` or `held_out` part.
+
+    Args:
+        sample: The triples.
+        part: "train" or "held_out".
+        tokenizer: A fast tokenizer of transformers.
+        max_length: Tokens per text, special tokens included; longer texts are cut.
+        cache: Folder of prepared data.
+    """
+    text = f"{sample.manifest['sha256']}/{part}/{max_length}/{_vocabulary(tokenizer)}"
+    folder = cache / "tokens" / hashlib.sha256(text.encode()).hexdigest()[:16]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            table = sample.train() if part == "train" else sample.held_out()
+            _build(table, tokenizer, max_length, folder)
+    return _read(folder)
+
+
+def text_key(text: str) -> int:
+    """64-bit identity of a text; two of a million texts share one with probability 3e-8."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
+
+
+def _vocabulary(tokenizer: Any) -> str:
+    # Truncation and padding are settings of the last call, not of the tokenizer.
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    return json.dumps(state | {"truncation": None, "padding": None}, sort_keys=True)
+
+
+def _build(table: pa.Table, tokenizer: Any, max_length: int, folder: Path) -> None:
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    names = table.column_names
+    cut = np.zeros(len(names), dtype=np.int64)
+    lengths: list[Ints] = []
+    keys: list[Ints] = []
+    with (temporary / "values.int32").open("wb") as file:
+        for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
+            rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+            texts = [text for row in rows for text in row]
+            encodings = tokenizer(texts, truncation=True, max_length=max_length).encodings
+            # Padding is not asked for, so ids are the text's own.
+            ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
+            np.concatenate(ids).tofile(file)
+            lengths.append(np.array([len(text) for text in ids]))
+            keys.append(np.array([text_key(text) for text in texts]).reshape(len(rows), -1))
+            over = [bool(encoding.overflowing) for encoding in encodings]
+            cut += np.array(over).reshape(len(rows), -1).sum(axis=0)
+    offsets = np.concatenate([[0], *lengths]).cumsum()
+    np.save(temporary / "offsets.npy", offsets)
+    np.save(temporary / "keys.npy", np.concatenate([np.empty((0, len(names)), np.int64), *keys]))
+    shares = {name: int(n) / max(1, len(table)) for name, n in zip(names, cut, strict=True)}
+    (temporary / "truncated.json").write_text(json.dumps(shares))
+    os.replace(temporary, folder)
+
+
+def _read(folder: Path) -> Tokens:
+    offsets = np.load(folder / "offsets.npy", mmap_mode="r")
+    file = folder / "values.int32"
+    # An empty file cannot be mapped.
+    values = np.memmap(file, dtype=np.int32, mode="r") if offsets[-1] else np.empty(0, np.int32)
+    keys = np.load(folder / "keys.npy", mmap_mode="r")
+    return Tokens(values, offsets, keys, json.loads((folder / "truncated.json").read_text()))

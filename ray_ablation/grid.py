@@ -1,0 +1,352 @@
+"""A study is one YAML file; here it becomes a `Grid` of trials, or one report of all its problems.
+
+YAML 1.2 through ruamel.yaml (2e-5 is a number, a duplicate key is refused), then pydantic in strict
+mode, then what only the whole file shows: a depth the backbone does not have, a field set twice,
+two equal trials. Every problem carries its dotted path, so `axes.depth[4]` can be found by eye.
+
+`axes` x `experiments` is a product; `fixed` fills in the rest; what nobody sets keeps the default
+that stands beside the field in `Trial`. `python -m ray_ablation.grid` prints the JSON schema that
+editors check and complete a grid with.
+"""
+
+import itertools
+import json
+import os
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError, create_model
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from ray_ablation import problems
+from ray_ablation.backbones import BackboneError, layer_count
+from ray_ablation.data.beir import BENCHMARKS, Benchmark
+from ray_ablation.data.triples import TRAIN_SETS
+from ray_ablation.layers import kept_layers
+from ray_ablation.problems import GridError
+from ray_ablation.settings import Evaluation, Execution, Latency, Measure
+from ray_ablation.trial import Strict, Trial
+
+
+def _partial(name: str, wrap: Any) -> Any:
+    """A model with any of a trial's fields, each as `wrap` makes it."""
+    fields: dict[str, Any] = {}
+    for field, info in Trial.model_fields.items():
+        bounded = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        fields[field] = (wrap(bounded), Field(default=None, description=info.description))
+    return create_model(name, __base__=Strict, **fields)
+
+
+def _several(kind: Any) -> Any:
+    return Annotated[list[kind], Field(min_length=1)]
+
+
+Partial: Any = _partial("Partial", lambda kind: kind)
+Axes: Any = _partial("Axes", _several)
+
+
+def _named(entry: Any) -> Any:
+    return {"name": entry} if isinstance(entry, str) else entry
+
+
+Entry = Annotated[Benchmark, BeforeValidator(_named, json_schema_input_type=str | Benchmark)]
+
+
+class GridFile(Strict):
+    """The YAML file as it is written."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    """Names the study's folder."""
+    description: str = ""
+    """What the study asks, shown at the head of its report."""
+    axes: Axes = Axes()
+    """Field of a trial -> the values it takes; axes multiply."""
+    experiments: dict[str, Partial] = {}
+    """Name -> fields of a trial set together; multiplied with the axes."""
+    fixed: Partial = Partial()
+    """Fields of a trial that are the same for all."""
+    benchmarks: Annotated[list[Entry], Field(min_length=1)]
+    """Names, or a name with split and self_ids."""
+    measures: Annotated[list[Measure], Field(min_length=1)] = ["nDCG@10", "RR@10", "R@10", "R@100"]
+    """As ir_measures spells them; the first is the headline."""
+    evaluation: Evaluation = Evaluation()
+    latency: Latency | None = Latency()
+    """null profiles nothing."""
+    execution: Execution = Execution()
+    paths: dict[str, str] = {}
+    """Name of a backbone, train set or benchmark -> its local folder. $VARIABLES are expanded, a
+    relative folder is relative to where the command runs. Not hashed: content is, by sha256."""
+    claims: list[dict[str, Any]] = []
+    """Sentences that the report holds against the data."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A valid study.
+
+    Attributes:
+        file: Where it was read from.
+        text: The YAML itself, stored with the study.
+        trials: Distinct trials, experiments outermost, in the order of the file.
+        experiments: Trial id -> names of the experiments it belongs to, joined by "+".
+        product: What was multiplied, "20 trials = 5 experiment x 4 depth".
+        axes: Fields that differ between trials, the file's order.
+    """
+
+    file: Path
+    text: str
+    name: str
+    description: str
+    trials: tuple[Trial, ...]
+    experiments: dict[str, str]
+    product: str
+    axes: tuple[str, ...]
+    benchmarks: tuple[Benchmark, ...]
+    measures: tuple[str, ...]
+    evaluation: Evaluation
+    latency: Latency | None
+    execution: Execution
+    paths: dict[str, str]
+    claims: tuple[dict[str, Any], ...]
+
+    def path(self, name: str) -> Path | None:
+        """The local folder the grid gives for a backbone, train set or benchmark."""
+        return expand_path(self.paths[name], f"paths.{name}") if name in self.paths else None
+
+    def trial(self, trial_id: str) -> Trial:
+        """The trial of that id, or the one whose id starts with it.
+
+        Raises:
+            GridError: None or several do.
+        """
+        found = [trial for trial in self.trials if trial.id.startswith(trial_id)]
+        exact = [trial for trial in found if trial.id == trial_id]
+        if len(exact or found) == 1:
+            return (exact or found)[0]
+        ids = [trial.id for trial in found or self.trials]
+        many = f"{len(found)} trials start with" if found else "no trial is called"
+        raise GridError(str(self.file), [f"{many} {trial_id!r}; there are: {', '.join(ids)}"])
+
+
+def expand_path(text: str, where: str) -> Path:
+    """A path with $VARIABLES and ~ expanded.
+
+    Raises:
+        GridError: A variable is not set.
+    """
+    try:
+        return Path(string.Template(text).substitute(os.environ)).expanduser()
+    except KeyError as error:
+        name = error.args[0]
+        hint = f"{where}: {text}; set the variable: export {name}=/folder"
+        raise GridError("the grid", [hint]) from None
+
+
+def load(file: str | Path, *, here: bool = True) -> Grid:
+    """Read and check a grid.
+
+    Args:
+        file: The YAML.
+        here: Whether it is to run on this machine. A report of a stored study needs none of the
+            backbones and folders that were there when it ran.
+
+    Raises:
+        GridError: Every problem of the file, with dotted paths.
+    """
+    file = Path(file)
+    text = _read(file)
+    raw = _parse(file, text)
+    try:
+        # Validated as JSON, where strict mode takes a list for a tuple and 1 for 1.0.
+        parsed = GridFile.model_validate_json(json.dumps(raw))
+    except ValidationError as error:
+        raise GridError(str(file), problems.from_pydantic(error, GridFile)) from None
+    return _build(file, text, parsed, here)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        nearby = sorted(str(path) for path in Path("grids").glob("*.yaml"))
+        hint = f"; here are: {', '.join(nearby)}" if nearby else ""
+        raise GridError(str(file), [f"cannot be read: {error}{hint}"]) from None
+
+
+def _parse(file: Path, text: str) -> Any:
+    try:
+        raw = YAML(typ="safe", pure=True).load(text)
+        json.dumps(raw, allow_nan=False)
+    except YAMLError as error:
+        raise GridError(str(file), [problems.from_yaml(error)]) from None
+    except (TypeError, ValueError) as error:
+        raise GridError(str(file), [f"not plain data: {error}"]) from None
+    if not isinstance(raw, dict):
+        raise GridError(str(file), ["expected a mapping with name, axes, fixed, benchmarks, ..."])
+    return raw
+
+
+def _build(file: Path, text: str, parsed: GridFile, here: bool) -> Grid:
+    found = list(_twice(parsed))
+    drafts = [] if found else list(_product(parsed))
+    benchmarks, bad = _benchmarks(parsed)
+    found += bad + _cutoffs(parsed)
+    trials, experiments = _trials(drafts, parsed, found, here)
+    if found:
+        raise GridError(str(file), list(dict.fromkeys(found)))
+    return Grid(
+        file=file,
+        text=text,
+        trials=tuple(trials.values()),
+        experiments=experiments,
+        product=_describe_product(parsed, len(trials)),
+        axes=_axes(list(trials.values()), parsed),
+        benchmarks=tuple(benchmarks),
+        measures=tuple(dict.fromkeys(parsed.measures)),
+        claims=tuple(parsed.claims),
+        **{
+            name: getattr(parsed, name)
+            for name in ("name", "description", "evaluation", "latency", "execution", "paths")
+        },
+    )
+
+
+def _twice(parsed: GridFile) -> Iterator[str]:
+    """A field may be an axis, an experiment's or fixed, but only one of them."""
+    axes, fixed = parsed.axes.model_fields_set, parsed.fixed.model_fields_set
+    for name in sorted(axes & fixed):
+        yield f"fixed.{name}: also an axis; keep one of the two"
+    for experiment, partial in parsed.experiments.items():
+        for name in sorted(partial.model_fields_set & axes):
+            yield f"experiments.{experiment}.{name}: also an axis; keep one of the two"
+        for name in sorted(partial.model_fields_set & fixed):
+            yield f"experiments.{experiment}.{name}: also fixed; keep one of the two"
+    for axis in sorted(axes):
+        values = getattr(parsed.axes, axis)
+        for index, value in enumerate(values):
+            if value in values[:index]:
+                yield f"axes.{axis}[{index}]: {value!r} stands there twice"
+
+
+def _benchmarks(parsed: GridFile) -> tuple[list[Benchmark], list[str]]:
+    found: list[str] = []
+    benchmarks: list[Benchmark] = []
+    for index, entry in enumerate(parsed.benchmarks):
+        name = entry.name
+        if name not in BENCHMARKS and name not in parsed.paths:
+            hint = f"or give the folder of your own: paths: {{{name}: ./folder}}"
+            text = problems.unknown("benchmark", name, BENCHMARKS)
+            found.append(f"benchmarks[{index}]: {text} {hint}")
+        if name in [benchmark.name for benchmark in benchmarks]:
+            found.append(f"benchmarks[{index}]: {name!r} stands there twice")
+        known = BENCHMARKS.get(name, entry)
+        benchmarks.append(known.model_copy(update=entry.model_dump(exclude_unset=True)))
+    return benchmarks, found
+
+
+def _cutoffs(parsed: GridFile) -> list[str]:
+    k = parsed.evaluation.k
+    return [
+        f"measures[{index}]: {measure} looks deeper than evaluation.k = {k}; raise k"
+        for index, measure in enumerate(parsed.measures)
+        if int(measure.partition("@")[2]) > k
+    ]
+
+
+# One trial to be: its fields, where in the file each was set, and its experiment's name.
+Draft = tuple[dict[str, Any], dict[str, str], str]
+
+
+def _product(parsed: GridFile) -> Iterator[Draft]:
+    axes = _set_fields(parsed.axes)
+    fixed = _set_fields(parsed.fixed)
+    for experiment, partial in (parsed.experiments or {"": Partial()}).items():
+        own = _set_fields(partial)
+        where = {name: f"fixed.{name}" for name in fixed}
+        where |= {name: f"experiments.{experiment}.{name}" for name in own}
+        for point in itertools.product(*(enumerate(values) for values in axes.values())):
+            values = fixed | own | {name: v for name, (_, v) in zip(axes, point, strict=True)}
+            at = {name: f"axes.{name}[{i}]" for name, (i, _) in zip(axes, point, strict=True)}
+            yield values, where | at, experiment
+
+
+def _trials(
+    drafts: list[Draft], parsed: GridFile, found: list[str], here: bool
+) -> tuple[dict[str, Trial], dict[str, str]]:
+    """Distinct trials by id; problems are added to `found`."""
+    trials: dict[str, Trial] = {}
+    experiments: dict[str, str] = {}
+    for values, where, experiment in drafts:
+        if "depth" not in values:
+            found.append("depth is set nowhere; put it under axes, experiments or fixed")
+            continue
+        trial = Trial(**values).reduced()
+        found += _misfits(trial, where, parsed) if here else []
+        if trial.id not in trials:
+            trials[trial.id], experiments[trial.id] = trial, experiment
+        elif trial.steps:
+            same = experiments[trial.id]
+            found.append(f"experiments {same!r} and {experiment!r} make the same trial {trial.id}")
+        elif experiment not in experiments[trial.id].split("+"):
+            experiments[trial.id] += f"+{experiment}"
+    return trials, experiments
+
+
+def _misfits(trial: Trial, where: dict[str, str], parsed: GridFile) -> Iterator[str]:
+    """What is wrong with one trial, each problem at the place that set the field."""
+    at = {name: where.get(name, name) for name in Trial.model_fields}
+    if trial.steps and trial.train_set not in TRAIN_SETS:
+        yield f"{at['train_set']}: {problems.unknown('train set', trial.train_set, TRAIN_SETS)}"
+    if trial.micro_batch is not None and trial.micro_batch > trial.batch:
+        yield f"{at['micro_batch']}: {trial.micro_batch} is larger than batch {trial.batch}"
+    if trial.checkpoint == "best" and not trial.held_out and trial.steps:
+        yield f"{at['checkpoint']}: best needs held_out rows to compute an evaluation loss on"
+    try:
+        folder = parsed.paths.get(trial.backbone)
+        count = layer_count(
+            trial.backbone, expand_path(folder, f"paths.{trial.backbone}") if folder else None
+        )
+    except (BackboneError, GridError) as error:
+        yield f"{at['backbone']}: {error}"
+        return
+    if count is None:
+        return
+    if trial.depth > count:
+        fits = f"{trial.backbone} has {count} layers, so it must be in 1..{count}"
+        yield f"{at['depth']}: {trial.depth}; {fits}"
+        return
+    try:
+        kept_layers(trial.keep, trial.depth, count)
+    except ValueError as error:
+        yield f"{at['keep']}: {error}"
+
+
+def _set_fields(partial: Strict) -> dict[str, Any]:
+    return {
+        name: getattr(partial, name)
+        for name in type(partial).model_fields
+        if name in partial.model_fields_set
+    }
+
+
+def _axes(trials: list[Trial], parsed: GridFile) -> tuple[str, ...]:
+    """Fields with more than one value, those the file varies first."""
+    declared = list(_set_fields(parsed.axes))
+    for partial in parsed.experiments.values():
+        declared += [name for name in _set_fields(partial) if name not in declared]
+    return tuple(n for n in declared if len({json.dumps(t.fields()[n]) for t in trials}) > 1)
+
+
+def _describe_product(parsed: GridFile, distinct: int) -> str:
+    parts = [f"{len(values)} {name}" for name, values in _set_fields(parsed.axes).items()]
+    if parsed.experiments:
+        parts.insert(0, f"{len(parsed.experiments)} experiment")
+    return f"{distinct} trial{'s' * (distinct != 1)} = {' x '.join(parts) or '1'}"
+
+
+if __name__ == "__main__":
+    print(json.dumps(GridFile.model_json_schema(), indent=2))

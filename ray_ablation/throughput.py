@@ -1,0 +1,107 @@
+"""How fast a trial trains: examples/s, tokens/s, model FLOPs utilisation, peak memory.
+
+Only time spent in training steps counts; evaluation losses and checkpoints are left out, so trials
+with different intervals compare. FLOPs are those the model needs, 6 per parameter and token plus
+attention (Chowdhery et al. 2022, arXiv:2204.02311, appendix B), on real tokens: padding and
+recomputed activations are overhead, not work.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+
+# Dense bf16 peak of the devices studies run on, FLOP/s, from NVIDIA's data sheets (no sparsity).
+# The first name found in the device's own wins, so variants stand before their family.
+PEAK_FLOPS = {
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "H200": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+}
+
+
+class Meter:
+    """Counts work between two looks.
+
+    Args:
+        encoder: Its parameters and config give FLOPs per token.
+        device: Where it trains.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        encoder: nn.Module,
+        device: torch.device,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._device, self._clock = device, clock
+        self._flops_per_token, self._attention_flops = _flops(encoder)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+        self._peak_flops = next((f for key, f in PEAK_FLOPS.items() if key in name), None)
+        self.seconds = 0.0
+        self.examples = self.tokens = self.padded_tokens = 0
+        self._flops = 0.0
+        self._last = (0.0, 0, 0, 0.0)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Time inside counts as training."""
+        started = self._clock()
+        yield
+        self.seconds += self._clock() - started
+
+    def count(self, examples: int, tokens: int, padded_tokens: int, squares: int) -> None:
+        """Add a step's work; `squares` is the sum of squared text lengths."""
+        self.examples += examples
+        self.tokens += tokens
+        self.padded_tokens += padded_tokens
+        self._flops += self._flops_per_token * tokens + self._attention_flops * squares
+
+    def rates(self) -> dict[str, Any]:
+        """Rates since the last call."""
+        now = (self.seconds, self.examples, self.tokens, self._flops)
+        seconds, examples, tokens, flops = (a - b for a, b in zip(now, self._last, strict=True))
+        self._last = now
+        return self._rates(seconds, examples, tokens, flops)
+
+    def total(self) -> dict[str, Any]:
+        """Rates over all that was counted."""
+        return self._rates(self.seconds, self.examples, self.tokens, self._flops)
+
+    def _rates(
+        self, seconds: float, examples: float, tokens: float, flops: float
+    ) -> dict[str, Any]:
+        known = seconds > 0
+        mfu = flops / seconds / self._peak_flops if known and self._peak_flops else None
+        return {
+            "examples_per_s": examples / seconds if known else None,
+            "tokens_per_s": tokens / seconds if known else None,
+            "mfu": mfu,
+            "peak_bytes": self._peak_bytes(),
+        }
+
+    def _peak_bytes(self) -> int:
+        """Most memory allocated on the GPU; on a CPU what the process holds now."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        return int(psutil.Process().memory_info().rss)
+
+
+def _flops(encoder: nn.Module) -> tuple[float, float]:
+    """Forward and backward FLOPs per token, and per squared text length."""
+    embeddings = sum(
+        module.weight.numel() for module in encoder.modules() if isinstance(module, nn.Embedding)
+    )
+    parameters = sum(p.numel() for p in encoder.parameters()) - embeddings
+    config: Any = encoder[0].config  # type: ignore[index]
+    layers = getattr(config, "num_hidden_layers", 0)
+    return 6.0 * parameters, 12.0 * layers * getattr(config, "hidden_size", 0)

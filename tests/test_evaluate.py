@@ -1,0 +1,413 @@
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import pytrec_eval
+import torch
+from tiny_encoder import tiny_encoder
+
+from ray_ablation import encoder as encoders
+from ray_ablation import grid as grids
+from ray_ablation import metrics
+from ray_ablation.evaluate import EvaluateError, evaluate
+from ray_ablation.grid import Grid
+from ray_ablation.ledger import Ledger, write_frame
+from ray_ablation.problems import Failure
+from ray_ablation.trial import Trial
+
+# Document ids are integers and collide with query ids. Query n asks for document n + 30.
+RNG = np.random.default_rng(0)
+WORDS = ["".join(RNG.choice(list("abcdefgh"), 4)) for _ in range(60)]
+DOCUMENTS = {str(i): " ".join(RNG.choice(WORDS, RNG.integers(1, 9))) for i in range(40)}
+DOCUMENTS["7"] = ""
+QUERIES = {str(i): DOCUMENTS[str(i + 30)][::-1] for i in range(6)}
+QRELS = {str(i): {str(i + 30): 2, str(i): 1, "39": 1} for i in range(6)}
+
+
+def write_benchmark(
+    folder: Path,
+    documents: dict[str, str] = DOCUMENTS,
+    queries: dict[str, str] = QUERIES,
+    qrels: dict[str, dict[str, int]] = QRELS,
+) -> None:
+    (folder / "qrels").mkdir(parents=True)
+    for name, texts in (("corpus", documents), ("queries", queries)):
+        lines = [json.dumps({"_id": i, "title": "", "text": text}) for i, text in texts.items()]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    rows = [f"{q}\t{d}\t{grade}" for q, found in qrels.items() for d, grade in found.items()]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]))
+
+
+def write_grid(
+    folder: Path,
+    *,
+    execution: str = "local",
+    evaluation: str = "",
+    measures: str = "nDCG@10, RR@10",
+) -> Grid:
+    file = folder / "grid.yaml"
+    file.write_text(
+        f"""name: tiny
+axes: {{depth: [1, 2]}}
+fixed: {{steps: 0, max_length: 20, backbone: tiny}}
+benchmarks: [mine]
+measures: [{measures}]
+evaluation: {{k: 10, batch: 8{evaluation}}}
+execution: {{device: cpu, evaluate: {execution}}}
+paths: {{mine: {folder / "mine"}, tiny: {folder / "backbone"}}}
+"""
+    )
+    return grids.load(file)
+
+
+def finish(ledger: Ledger, trial: Trial, encoder: Any) -> None:
+    """Put an encoder into the ledger as training would."""
+    encoders.save(encoder, ledger.model_dir(trial.id))
+    write_frame(ledger.train_parquet(trial.id), pd.DataFrame({"step": [0]}), {})
+    result = {
+        "encoder_sha256": encoders.weights_sha256(encoder),
+        "parameters": encoders.parameter_count(encoder),
+    }
+    ledger.finish_trial(trial, {"result": result})
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> tuple[Path, Grid, Ledger]:
+    """Two trained trials, depth 1 and 2, and one benchmark."""
+    tiny_encoder(tmp_path / "backbone")
+    write_benchmark(tmp_path / "mine")
+    grid, ledger = write_grid(tmp_path), Ledger(tmp_path / "results")
+    for trial in grid.trials:
+        finish(ledger, trial, encoders.build(trial, tmp_path / "backbone"))
+    return tmp_path, grid, ledger
+
+
+def score(grid: Grid, ledger: Ledger, **others: Any) -> tuple[list[Failure], list[str]]:
+    lines: list[str] = []
+    failures = evaluate(
+        grid, grid.trials, ledger, benchmarks=grid.benchmarks, say=lines.append, **others
+    )
+    return failures, lines
+
+
+def run_of(ledger: Ledger, trial: Trial) -> dict[str, dict[str, float]]:
+    return metrics.from_trec(ledger.run_trec(trial.id, "mine").read_bytes())
+
+
+def snapshot(ledger: Ledger) -> dict[str, tuple[bytes, int]]:
+    """Bytes and inode of every score and run; a rewritten file has another inode."""
+    trials = ledger.root / "trials"
+    files = [*trials.glob("*/scores/*.parquet"), *trials.glob("*/runs/*.gz")]
+    return {str(f.relative_to(trials)): (f.read_bytes(), f.stat().st_ino) for f in sorted(files)}
+
+
+def assert_same_runs(one: Any, other: Any) -> None:
+    """Scores within 1e-5, and the same order outside groups closer than that."""
+    assert one.keys() == other.keys()
+    for query_id, scores in one.items():
+        assert len(scores) == len(other[query_id])
+        theirs = np.array(list(other[query_id].values()))
+        np.testing.assert_allclose(list(scores.values()), theirs, atol=1e-5)
+        for i, (a, b) in enumerate(zip(scores, other[query_id], strict=True)):
+            assert a == b or np.abs(np.delete(theirs, i) - theirs[i]).min() < 1e-5
+
+
+def test_scores_equal_the_librarys_embeddings_and_trec_eval(study: Any) -> None:
+    _, grid, ledger = study
+    failures, lines = score(grid, ledger)
+    assert failures == []
+    assert lines[0] == (
+        "scoring 2 trial-benchmark pairs in 2 shards on this process, cpu (evaluate: local)"
+    )
+    for trial, line in zip(grid.trials, lines[1:], strict=True):
+        encoder = encoders.load(ledger.model_dir(trial.id), "cpu")
+        queries = encoder.encode(list(QUERIES.values()), normalize_embeddings=True)
+        documents = encoder.encode(list(DOCUMENTS.values()), normalize_embeddings=True)
+        found = {
+            query_id: dict(
+                sorted(zip(DOCUMENTS, row.tolist(), strict=True), key=lambda p: -p[1])[:10]
+            )
+            for query_id, row in zip(QUERIES, queries @ documents.T, strict=True)
+        }
+        assert_same_runs(run_of(ledger, trial), found)
+        oracle = pytrec_eval.RelevanceEvaluator(QRELS, {"ndcg_cut.10"}).evaluate(found)
+        frame, about = ledger.read_scores(trial.id, "mine")
+        expected = [oracle[query_id]["ndcg_cut_10"] for query_id in QUERIES]
+        np.testing.assert_allclose(frame["nDCG@10"], expected, atol=1e-6)
+        assert frame["query_id"].tolist() == list(QUERIES)
+        assert frame.columns.tolist() == ["query_id", *grid.measures]
+        mean = np.mean(expected)
+        assert f"scored {trial.id} on mine: nDCG@10 {mean:.4f} (40 documents, " in line
+        assert (about["documents"], about["queries"], about["shards"]) == (40, 6, 1)
+        assert about["pids"] == [os.getpid()]
+        cut = [len(encoder.tokenizer(text)["input_ids"]) > 20 for text in DOCUMENTS.values()]
+        assert about["truncated_documents"] == np.mean(cut) > 0
+        assert f"cut at 20 tokens: {np.mean(cut):.1%} of documents" in line
+
+
+def test_the_run_file_is_trecs_and_always_the_same_bytes(study: Any) -> None:
+    _, grid, ledger = study
+    trial = grid.trials[0]
+    score(grid, ledger)
+    path = ledger.run_trec(trial.id, "mine")
+    first = path.read_bytes()
+    lines = [line.split(" ") for line in gzip.decompress(first).decode().splitlines()]
+    assert len(lines) == 60
+    assert {len(line) for line in lines} == {6}
+    assert [line[3] for line in lines[:10]] == [str(rank) for rank in range(1, 11)]
+    assert {(line[1], line[5]) for line in lines} == {("Q0", trial.id)}
+    path.unlink()
+    score(grid, ledger)
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize("rule", ["keep", "drop"])
+def test_colliding_ids_follow_the_rule_and_shards_change_nothing(study: Any, rule: str) -> None:
+    _, grid, ledger = study
+    grid = replace(grid, benchmarks=(grid.benchmarks[0].model_copy(update={"self_ids": rule}),))
+    trial = grid.trials[1]
+    runs, dropped = [], []
+    for shards in (1, 4, 40):
+        execution = grid.execution.model_copy(update={"shards": shards})
+        own = Ledger(ledger.root.parent / f"{shards}")
+        finish(own, trial, encoders.load(ledger.model_dir(trial.id), "cpu"))
+        evaluate(
+            replace(grid, execution=execution), [trial], own, benchmarks=grid.benchmarks, say=str
+        )
+        about = own.read_scores(trial.id, "mine")[1]
+        assert about["shards"] == shards
+        runs.append(run_of(own, trial))
+        dropped.append(about["self_ids_dropped"])
+    assert all(len(scores) == 10 for scores in runs[0].values())
+    assert_same_runs(runs[0], runs[1])
+    assert_same_runs(runs[0], runs[2])
+    assert dropped[0] == dropped[1] == dropped[2]
+    found = sum(query_id in scores for query_id, scores in runs[0].items())
+    if rule == "drop":
+        assert found == 0 < dropped[0]
+    else:
+        assert found > 0 == dropped[0]
+
+
+def test_batch_changes_scores_by_rounding_only(study: Any) -> None:
+    _, grid, ledger = study
+    score(grid, ledger)
+    before = run_of(ledger, grid.trials[1])
+    ledger.scores_parquet(grid.trials[1].id, "mine").unlink()
+    failures, _ = score(
+        replace(grid, evaluation=grid.evaluation.model_copy(update={"batch": 1})), ledger
+    )
+    assert failures == []
+    assert_same_runs(before, run_of(ledger, grid.trials[1]))
+
+
+def test_fewer_documents_than_shards_times_k_and_one_query(tmp_path: Path) -> None:
+    tiny_encoder(tmp_path / "backbone")
+    documents = {"a": "", "b": "bb cc", "last": "dad egg"}
+    write_benchmark(tmp_path / "mine", documents, {"only": "dad egg"}, {"only": {"last": 1}})
+    grid, ledger = (
+        write_grid(tmp_path, execution="local, shards: 9"),
+        Ledger(tmp_path / "r"),
+    )
+    for trial in grid.trials:
+        finish(ledger, trial, encoders.build(trial, tmp_path / "backbone"))
+    failures, _ = score(grid, ledger)
+    assert failures == []
+    for trial in grid.trials:
+        run = run_of(ledger, trial)
+        assert sorted(run["only"]) == ["a", "b", "last"]
+        assert run["only"]["last"] == pytest.approx(1, abs=1e-6)
+        frame, about = ledger.read_scores(trial.id, "mine")
+        assert frame["nDCG@10"].tolist() == [1.0]
+        assert about["shards"] == 3
+
+
+def test_nan_weights_fail_by_name_and_the_other_trial_scores(study: Any) -> None:
+    _, grid, ledger = study
+    bad, good = grid.trials
+    encoder = encoders.load(ledger.model_dir(bad.id), "cpu")
+    with torch.no_grad():
+        encoder[0].auto_model.encoder.layer[0].output.dense.bias[0] = float("nan")
+    encoder.save(str(ledger.model_dir(bad.id)), create_model_card=False)
+    ledger.finish_trial(bad, {"result": {"encoder_sha256": "nan", "parameters": 1}})
+    failures, lines = score(grid, ledger)
+    assert [failure.what for failure in failures] == [f"{bad.id} / mine"]
+    assert failures[0].reason.startswith("EmbedError: 6 of 6 embeddings are not finite")
+    assert ledger.read_scores(good.id, "mine") is not None
+    assert ledger.read_scores(bad.id, "mine") is None
+    assert lines[-1].startswith(f"scored {good.id} on mine")
+
+
+def test_untrained_and_damaged_encoders_are_named(study: Any) -> None:
+    _, grid, ledger = study
+    missing, damaged = grid.trials
+    ledger.trial_json(missing.id).unlink()
+    weights = ledger.model_dir(damaged.id) / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    failures, lines = score(grid, ledger)
+    assert lines == [f"not trained, so not scored: {missing.id}"]
+    assert failures == [
+        Failure(
+            f"{damaged.id} / mine",
+            "its encoder is missing or damaged; --phase train makes it again",
+        )
+    ]
+
+
+def test_nothing_is_done_twice_and_damage_is_redone_alone(study: Any) -> None:
+    _, grid, ledger = study
+    score(grid, ledger)
+    before = snapshot(ledger)
+    assert score(grid, ledger) == ([], [])
+    assert snapshot(ledger) == before
+
+    first, second = (trial.id for trial in grid.trials)
+    path = ledger.scores_parquet(first, "mine")
+    path.write_bytes(path.read_bytes()[:-20])
+    _, lines = score(grid, ledger)
+    assert [line.split()[1] for line in lines[1:]] == [first]
+
+    run = ledger.run_trec(second, "mine")
+    run.write_bytes(run.read_bytes()[:-20])
+    _, lines = score(grid, ledger)
+    assert [line.split()[1] for line in lines[1:]] == [second]
+
+    after = snapshot(ledger)
+    runs = [name for name in before if name.endswith(".gz")]
+    assert [after[name][0] for name in runs] == [before[name][0] for name in runs]
+    assert after[f"{first}/scores/mine.parquet"][1] != before[f"{first}/scores/mine.parquet"][1]
+
+
+def test_what_was_scored_decides_whether_it_is_done(study: Any) -> None:
+    folder, grid, ledger = study
+    score(grid, ledger)
+    assert len(score(write_grid(folder, evaluation=", max_length: 12"), ledger)[1]) == 3
+    assert (
+        len(score(write_grid(folder, evaluation=", max_length: 12, dtype: bf16"), ledger)[1]) == 3
+    )
+    assert len(score(grid, ledger)[1]) == 3  # back again
+    other = grid.benchmarks[0].model_copy(update={"self_ids": "drop"})
+    assert len(score(replace(grid, benchmarks=(other,)), ledger)[1]) == 3
+
+
+def test_a_measure_added_later_comes_from_the_run_without_an_encoder(study: Any) -> None:
+    folder, grid, ledger = study
+    score(grid, ledger)
+    for trial in grid.trials:  # nothing could be embedded any more
+        (ledger.model_dir(trial.id) / "model.safetensors").unlink()
+    more = write_grid(folder, measures="RR@5, P@1")
+    assert score(more, ledger) == ([], [])
+    for trial in grid.trials:
+        frame, _ = ledger.read_scores(trial.id, "mine")
+        assert frame.columns.tolist() == ["query_id", "RR@5", "P@1", *grid.measures]
+        expected = metrics.score(run_of(ledger, trial), QRELS, frame.columns[1:])
+        pd.testing.assert_frame_equal(frame, expected)
+    assert score(grid, ledger) == ([], [])  # and the first grid's are still there
+
+
+def test_no_trials_is_no_work(study: Any) -> None:
+    _, grid, ledger = study
+    assert evaluate(grid, [], ledger, benchmarks=grid.benchmarks, say=pytest.fail) == []
+
+
+def test_ray_must_be_connected_when_it_is_asked_for(study: Any) -> None:
+    folder, _, ledger = study
+    with pytest.raises(EvaluateError, match=r"execution\.evaluate is ray, but this process"):
+        score(write_grid(folder, execution="ray"), ledger)
+
+
+def test_a_gpu_must_be_there_when_it_is_asked_for(study: Any) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("a GPU is there")
+    _, grid, ledger = study
+    asked = grid.execution.model_copy(update={"device": "cuda"})
+    with pytest.raises(EvaluateError, match="device is cuda, but torch finds no GPU here"):
+        score(replace(grid, execution=asked), ledger)
+
+
+@pytest.fixture(scope="module")
+def two_cpus() -> Iterator[None]:
+    import ray
+
+    here = Path(__file__).resolve()
+    paths = os.pathsep.join([str(here.parents[1]), str(here.parent)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_BACKEND_LOG_LEVEL", "fatal")  # a warning of every pool of actors
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            runtime_env={"env_vars": {"PYTHONPATH": paths}},
+        )
+        yield
+        ray.shutdown()
+
+
+@pytest.mark.usefixtures("two_cpus")
+def test_ray_data_equals_this_process(study: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    import ray.data
+
+    folder, grid, ledger = study
+    score(grid, ledger)
+    local = [run_of(ledger, trial) for trial in grid.trials]
+    before = vars(ray.data.DataContext.get_current().copy())
+
+    elsewhere = Ledger(folder / "ray")
+    bad, good = grid.trials
+    finish(elsewhere, good, encoders.load(ledger.model_dir(good.id), "cpu"))
+    finish(elsewhere, bad, encoders.load(ledger.model_dir(bad.id), "cpu"))
+    forced = write_grid(folder, execution="ray, shards: 4")
+    capfd.readouterr()
+    failures, lines = score(forced, elsewhere)
+    assert failures == []
+    assert "in 8 shards on 2 Ray Data actors, cpu (evaluate: ray)" in lines[0]
+    assert capfd.readouterr().err == ""
+    pids = set()
+    for trial, expected in zip(grid.trials, local, strict=True):
+        assert_same_runs(run_of(elsewhere, trial), expected)
+        about = elsewhere.read_scores(trial.id, "mine")[1]
+        assert (about["shards"], about["documents"], about["threads"]) == (4, 40, 1)
+        pids |= set(about["pids"])
+    assert pids.isdisjoint({os.getpid()})
+    after = vars(ray.data.DataContext.get_current().copy())
+    assert after["enable_progress_bars"] == before["enable_progress_bars"]
+    assert after["print_on_execution_start"] == before["print_on_execution_start"]
+
+
+@pytest.mark.usefixtures("two_cpus")
+def test_one_bad_encoder_does_not_end_the_execution(study: Any) -> None:
+    folder, grid, ledger = study
+    bad, good = grid.trials
+    config = ledger.model_dir(bad.id) / "config.json"
+    config.write_text("{}")
+    ledger.finish_trial(bad, {"result": {"encoder_sha256": "none", "parameters": 1}})
+    failures, _ = score(write_grid(folder, execution="ray, evaluators: 1"), ledger)
+    assert [failure.what for failure in failures] == [f"{bad.id} / mine"]
+    assert "cannot be loaded" in failures[0].reason
+    assert ledger.read_scores(good.id, "mine") is not None
+
+
+@pytest.mark.usefixtures("two_cpus")
+def test_auto_stays_here_for_little_work_and_says_so(study: Any) -> None:
+    folder, _, ledger = study
+    failures, lines = score(write_grid(folder, execution="auto"), ledger)
+    assert failures == []
+    assert "on this process, cpu (evaluate: auto: about 0 s of work, less than" in lines[0]
+
+
+@pytest.mark.usefixtures("two_cpus")
+def test_more_evaluators_than_the_cluster_holds_are_refused(study: Any) -> None:
+    folder, _, ledger = study
+    with pytest.raises(EvaluateError, match="evaluators is 3, but the cluster holds 2 of them"):
+        score(write_grid(folder, execution="ray, evaluators: 3"), ledger)

@@ -1,0 +1,54 @@
+"""Real objects made tiny: a random BERT on disk, hard-negatives files, grids."""
+
+import json
+import random
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertModel, BertTokenizerFast
+
+WORDS = [f"{a}{b}" for a in "bcdfgklmnprst" for b in ("ada", "eso", "iru", "ole", "umi", "anto")]
+
+
+def tiny_bert(folder: Path, layers: int = 4, width: int = 16, dropout: float = 0.0) -> Path:
+    """Save a random BERT with a word-level vocabulary of WORDS; the same weights every time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
+    words = vocabulary.read_text().split()
+    tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(words)})
+    tokenizer.save_pretrained(folder)
+    config = BertConfig(
+        vocab_size=len(words),
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        intermediate_size=2 * width,
+        max_position_embeddings=64,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    torch.manual_seed(0)
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def sentence(rng: random.Random, longest: int) -> str:
+    """Between two and `longest` random WORDS."""
+    return " ".join(rng.choice(WORDS) for _ in range(rng.randint(2, longest)))
+
+
+def hard_negatives(folder: Path, rows: int = 60, passages: int = 200) -> Path:
+    """MS MARCO files in the formats of its hard-negatives data set, one positive a query."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(7)
+    collection = [f"{pid}\t{sentence(rng, 20)} p{pid}" for pid in range(passages)]
+    (folder / "collection.tsv").write_text("\n".join(collection) + "\n")
+    queries = [f"{1000 + i}\t{sentence(rng, 6)} q{i}" for i in range(rows)]
+    (folder / "queries.train.tsv").write_text("\n".join(queries) + "\n")
+    with (folder / "msmarco-hard-negatives.jsonl").open("w") as file:
+        for i in range(rows):
+            negatives = rng.sample([pid for pid in range(passages) if pid != i], 5)
+            row = {"qid": 1000 + i, "pos": [i], "neg": {"bm25": negatives}}
+            file.write(json.dumps(row) + "\n")
+    return folder
