@@ -78,15 +78,16 @@ def layout(grid: Grid) -> Layout:
         values = {name: plain(value) for name, value in trial.fields().items()}
         if trial.steps:  # a null that has an effect is a value
             values = {name: "none" if v is None else v for name, v in values.items()}
-        series = words({name: values[name] for name in others}) or "all trials"
-        place = words({x: values[x]})
-        label = ", ".join(part for part in (place, series if others else "") if part)
+        place, rest = words({x: values[x]}), words({name: values[name] for name in others})
+        label = ", ".join(part for part in (place, rest) if part)
+        if x == "steps" and not trial.steps:
+            rest = ", ".join(part for part in ("untrained", rest) if part)
         found = groups.setdefault(
             label,
             Configuration(
                 label=label,
                 x=None if trial.steps == 0 and x == "steps" else values[x],
-                series=series,
+                series=rest or "all trials",
                 values={name: values[name] for name in others},
                 trained=trial.steps > 0,
                 trials={},
@@ -180,6 +181,11 @@ class Comparison:
     def seeds(self) -> list[int]:
         """Every seed that was matched somewhere."""
         return sorted({seed for seeds in self.frame["seeds"] for seed in seeds})
+
+    @property
+    def matched(self) -> str:
+        """In words: "seeds 42, 43"."""
+        return f"seed{'s' * (len(self.seeds) != 1)} {', '.join(map(str, self.seeds))}"
 
 
 def compare_budgets(grid: Grid, results: pd.DataFrame) -> Comparison | None:

@@ -71,7 +71,7 @@ def _along_x(study: Study, means: pd.DataFrame) -> Iterator[str]:
         if len(rows) < 2 or missing(spread):
             continue
         extent = rows["mean"].max() - rows["mean"].min()
-        widest = rows.sort_values("sd", kind="stable").iloc[-1]
+        widest = rows.dropna(subset=["sd"]).sort_values("sd", kind="stable").iloc[-1]
         larger = "less" if extent < spread else "more"
         yield (
             f"At {name}, the means of {len(rows)} values of {x} lie {extent:.4f} apart, {larger} "
@@ -95,13 +95,13 @@ def _budgets(study: Study) -> Iterator[str]:
     fixed = f" ({found.fixed})" if found.fixed else ""
     x = study.layout.x.replace("_", " ")
     verb = {0: "falls", count: "rises"}.get(up, "changes")
-    where = f"at all {count} values of {x}" if verb != "changes" else f"({up} of {count} up)"
+    where = f"at every {x}" if verb != "changes" else f"({up} of {count} up)"
     parts = found.frame[(found.frame["n"] > 0) & (found.frame["benchmark"] != MEAN)]
     largest = parts.loc[parts["difference"].abs() == parts["difference"].abs().max()].iloc[0]
     relative = f"{largest['relative']:+.0%}".replace("-", "−")
     yield (
         f"{found.change.capitalize()}{fixed} the mean {found.measure} {verb} {where}, by "
-        f"{' to '.join(dict.fromkeys(ends))} at matched seeds ({_list(found.seeds)}); the largest "
+        f"{' to '.join(dict.fromkeys(ends))} at matched {found.matched}; the largest "
         f"change is on {largest['benchmark']} ({relative}, {x} {largest['x']})."
     )
 
@@ -155,10 +155,10 @@ def _data_limits(study: Study) -> Iterator[str]:
         yield f"{len(unfinished)} of {len(study.trials)} trials are not done; they are listed."
     for name, part in study.audit.groupby("benchmark", sort=False):
         if part["benchmark_sha256"].nunique() > 1:
-            yield f"Trials were scored on different contents of {name}: their scores do not compare."
+            yield f"Trials were scored on different contents of {name}; they do not compare."
         if (share := part["truncated_documents"].max()) > 0:
             length = _list(part["max_length"])
-            yield f"{share:.0%} of the documents of {name} are cut at {length} tokens."
+            yield f"{share:.1%} of the documents of {name} are cut at {length} tokens."
     done = study.state("done")
     for column, what in (("device_name", "devices"), ("code_sha256", "versions of the code")):
         if done[column].nunique() > 1:

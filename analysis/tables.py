@@ -5,23 +5,34 @@ from typing import Any
 import pandas as pd
 
 from analysis.configurations import short, words
+from analysis.record_tables import (
+    benchmarks_table,
+    latency_table,
+    provenance_table,
+    training_table,
+    trial_columns,
+    unfinished_table,
+)
 from analysis.study import Study
-from analysis.table import DASH, Column, Table, digits, missing, seeds_cell, signed, whole
+from analysis.table import Column, Table, digits, missing, seeds_cell, signed, whole
 from ray_ablation.frames import MEAN
 from ray_ablation.trial import Trial
 
 
 def all_tables(study: Study) -> list[Table]:
     """Every table that has a row, in the order of a report."""
+    first, *others = study.grid.measures
     made = [
-        *(seeds_table(study, measure) for measure in study.grid.measures),
+        seeds_table(study, first),
         change_table(study),
-        trials_table(study),
-        *(measure_table(study, measure) for measure in study.grid.measures),
-        training_table(study),
-        latency_table(study),
-        benchmarks_table(study),
         unfinished_table(study),
+        latency_table(study),
+        measure_table(study, first),
+        trials_table(study),
+        training_table(study),
+        benchmarks_table(study),
+        *(make(study, measure) for measure in others for make in (seeds_table, measure_table)),
+        provenance_table(study),
     ]
     return [table for table in made if table is not None and len(table.frame)]
 
@@ -39,7 +50,7 @@ def measure_table(study: Study, measure: str) -> Table:
         "when one of them is missing.",
         frame=frame,
         columns=(
-            *_trial_columns(frame),
+            *trial_columns(frame),
             *(Column(name, (name,), digits(4)) for name in names),
         ),
     )
@@ -64,11 +75,11 @@ def seeds_table(study: Study, measure: str) -> Table:
         frame=frame,
         columns=(
             Column("configuration", ("configuration",), number=False),
-            *_data_columns(),
             *(
                 Column(name, (f"{name} mean", f"{name} n", f"{name} sd"), seeds_cell, optional=1)
                 for name in names
             ),
+            *_data_columns(),
         ),
     )
 
@@ -116,146 +127,11 @@ def trials_table(study: Study) -> Table:
         "samples; in-batch negatives are the documents each query is contrasted with.",
         frame=frame,
         columns=(
-            *_trial_columns(frame),
+            *trial_columns(frame),
             Column("state", ("state",), number=False),
             *(Column(name.replace("_", " "), (name,), _field) for name in fields),
             *_data_columns(),
         ),
-    )
-
-
-def training_table(study: Study) -> Table:
-    """Loss and speed of trained trials."""
-    frame = study.state("done")
-    frame = frame[frame["steps"] > 0]
-    return Table(
-        name="training",
-        title="Training",
-        caption="Loss is the last one logged, eval loss is that of held-out rows. "
-        "MFU counts the floating-point operations the model needs over the device's bf16 peak; it "
-        "is a dash where that peak is not known.",
-        frame=frame,
-        columns=(
-            *_trial_columns(frame),
-            Column("loss", ("loss",), digits(4)),
-            Column("eval loss", ("eval_loss",), digits(4)),
-            Column("lowest eval loss", ("min_eval_loss",), digits(4)),
-            Column("seconds", ("seconds",), digits(1)),
-            Column("examples/s", ("examples_per_s",), digits(1)),
-            Column("tokens/s", ("tokens_per_s",), digits(0)),
-            Column("MFU", ("mfu",), "{:.1%}".format),
-            Column("peak MiB", ("peak_bytes",), lambda value: f"{value / 2**20:,.0f}"),
-            Column("node", ("node",), number=False),
-            Column("device", ("device_name",), number=False),
-        ),
-    )
-
-
-def latency_table(study: Study) -> Table:
-    """What each architecture takes, and what may be said of it."""
-    frame = study.latency[study.latency["variant"].notna()]
-    frame = frame.drop_duplicates(["variant", "length", "arm"]).copy()
-    caption = ""
-    if len(frame):
-        first = frame.iloc[0]
-        frame["said"] = [indicative(verdict) for verdict in frame["verdict"]]
-        caption = (
-            f"Milliseconds per call, end to end, batch {first['batch']}, {first['inputs']} length, "
-            f"{first['dtype']} on {first['processor']}; profile {first['profile']}. "
-            f"Ratios are over {first['reference']}, taken inside interleaved cycles, and hold "
-            "better than the absolute figures. An interval (95 %) needs five processes."
-        )
-    return Table(
-        name="latency",
-        title="Latency",
-        caption=caption,
-        frame=frame,
-        columns=(
-            Column("architecture", ("variant",), number=False),
-            Column("tokens", ("length",), whole),
-            Column("p50 ms", ("p50_ms",), digits(2)),
-            Column("95 % interval", ("p50_lo_ms", "p50_hi_ms"), "{:.2f} to {:.2f}".format),
-            Column("p95 ms", ("p95_ms",), digits(2)),
-            Column("mean ms", ("mean_ms",), digits(2)),
-            Column("ratio", ("ratio",), digits(3)),
-            Column("processes", ("n_processes",), whole),
-            Column("calls", ("n_calls",), whole),
-            Column("verdict", ("said",), number=False),
-            Column("because", ("reasons",), lambda text: text or DASH, number=False),
-        ),
-    )
-
-
-def indicative(verdict: str) -> str:
-    """A verdict as a reader should take it."""
-    return "indicative (insufficient)" if verdict == "insufficient" else verdict
-
-
-def benchmarks_table(study: Study) -> Table:
-    """What the benchmarks are, and what was done to their texts."""
-    rows = []
-    for name in study.benchmarks:
-        found = study.audit[study.audit["benchmark"] == name]
-        if len(found):
-            first = found.iloc[0].to_dict()
-            ends = {
-                f"{column} {end}": getattr(found[column], end)()
-                for column in ("truncated_documents", "truncated_queries", "ties_at_cutoff")
-                for end in ("min", "max")
-            }
-            rows.append(first | ends | {"trials": len(found)})
-    return Table(
-        name="benchmarks",
-        title="Benchmarks",
-        caption="Every judged query counts; one without a ranking counts as 0. Truncated are texts "
-        "longer than max length; ties are queries whose ranking ends between equal scores. A range "
-        "is over trials.",
-        frame=pd.DataFrame(rows) if rows else study.audit,
-        columns=(
-            Column("benchmark", ("benchmark",), number=False),
-            Column("split", ("split",), number=False),
-            Column("documents", ("documents",), whole),
-            Column("queries", ("queries",), whole),
-            Column("max length", ("max_length",), whole),
-            _range_column("truncated documents", "truncated_documents", "{:.1%}"),
-            _range_column("truncated queries", "truncated_queries", "{:.1%}"),
-            _range_column("ties at the cut-off", "ties_at_cutoff", "{:.0f}"),
-            Column("self ids", ("self_ids",), number=False),
-            Column("trials", ("trials",), whole),
-            Column("content", ("benchmark_sha256",), lambda text: text[:12], number=False),
-        ),
-    )
-
-
-def _range_column(title: str, field: str, form: str) -> Column:
-    def say(low: float, high: float) -> str:
-        ends = list(dict.fromkeys(form.format(value) for value in (low, high)))
-        return " to ".join(ends)
-
-    return Column(title, (f"{field} min", f"{field} max"), say)
-
-
-def unfinished_table(study: Study) -> Table:
-    """Trials and cells without a result, with the reason."""
-    trials = study.trials[study.trials["state"] != "done"]
-    rows = [
-        {"what": row["trial"], "state": row["state"], "reason": row["reason"]}
-        for row in trials.to_dict("records")
-    ]
-    done = set(study.state("done")["trial"])
-    cells = study.results[study.results["benchmark"] != MEAN].drop_duplicates(
-        ["trial", "benchmark"]
-    )
-    for row in cells.to_dict("records"):
-        if row["trial"] in done and missing(row["n_queries"]):
-            what = f"{row['trial']} / {row['benchmark']}"
-            rows.append({"what": what, "state": "missing", "reason": "not scored yet"})
-    return Table(
-        name="unfinished",
-        title="Missing and failed",
-        caption="Run the same command again: what is done is kept, the rest is tried again.",
-        frame=pd.DataFrame(rows, columns=["what", "state", "reason"]),
-        columns=tuple(Column(name, (name,), number=False) for name in ("what", "state", "reason")),
     )
 
 
@@ -271,13 +147,6 @@ def _configurations_frame(study: Study) -> pd.DataFrame:
         }
         rows.append({"configuration": configuration.label, **seen})
     return pd.DataFrame(rows)
-
-
-def _trial_columns(frame: pd.DataFrame) -> tuple[Column, ...]:
-    """The trial, and its experiment where the grid names them."""
-    experiment = (Column("experiment", ("experiment",), number=False),)
-    named = experiment if frame["experiment"].notna().any() else ()
-    return (Column("trial", ("trial",), number=False), *named)
 
 
 def _data_columns() -> tuple[Column, ...]:

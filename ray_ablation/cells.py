@@ -52,7 +52,6 @@ class Cell:
     shards: list[tuple[int, int]] = field(default_factory=list)
     hits: pa.Table | None = None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
-    failed: bool = False
 
     @property
     def key(self) -> tuple[str, str]:

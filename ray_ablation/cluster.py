@@ -10,6 +10,7 @@ the package installed.
 import logging
 import os
 import secrets
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ Resources = Mapping[str, float]
 # The kernel kills one worker that takes too much memory, and its work is done again. Ray's own
 # memory monitor would raise an error that Tune does not know and that ends the whole session.
 MONITOR = {"RAY_memory_monitor_refresh_ms": "0"}
+KNOCK_S = 5.0
 SETTINGS = {"CPU": "execution.cpus_per_trial", "GPU": "execution.gpus_per_trial"}
 
 
@@ -54,8 +56,10 @@ def start_ray(
     if address == "local":
         own = {"num_cpus": usable_cpus(), "include_dashboard": dashboard}
         _give_token()
+    # Ray sets RAY_AUTH_MODE when it starts a cluster; it is put back with the rest.
     with environment({**MONITOR, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE")}), quiet():
         try:
+            _knock(address)
             ray.init(
                 address=address,
                 logging_level=logging.CRITICAL,
@@ -63,7 +67,7 @@ def start_ray(
                 runtime_env={"env_vars": worker_environment(execution)},
                 **own,
             )
-        except ConnectionError as error:
+        except OSError as error:
             raise ClusterError(
                 f"no Ray cluster answers at {address} ({' '.join(str(error).split())}); start it, "
                 "or leave out --address and unset RAY_ADDRESS to start one on this machine"
@@ -120,13 +124,13 @@ def check_fits(wanted: Resources, nodes: Sequence[Resources]) -> None:
     Raises:
         ClusterError: No node has all of `wanted`.
     """
-    kind = "node"
+    among = _count(nodes, "")
     for resource in sorted(wanted, reverse=True):  # GPUs first: they are the fewer
         most = max((node.get(resource, 0) for node in nodes), default=0)
-        fitting = [node for node in nodes if node.get(resource, 0) >= wanted[resource]]
-        if not fitting:
-            raise ClusterError(_too_much(resource, wanted[resource], most, f"{len(nodes)} {kind}"))
-        nodes, kind = fitting, f"node with enough {resource}s"
+        nodes = [node for node in nodes if node.get(resource, 0) >= wanted[resource]]
+        if not nodes:
+            raise ClusterError(_too_much(resource, wanted[resource], most, among))
+        among = _count(nodes, f" with enough {resource}s")
 
 
 def slots(wanted: Resources, nodes: Sequence[Resources]) -> int:
@@ -164,6 +168,13 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _knock(address: str) -> None:
+    # Ray itself waits for minutes at a closed port.
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "://" not in address:
+        socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+
+
 def _give_token() -> None:
     # A local cluster listens on all interfaces, so it needs a token. Ray would keep one in the home
     # folder, where it turns authentication on for every cluster started on this machine later. Ray
@@ -171,11 +182,15 @@ def _give_token() -> None:
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 
+def _count(nodes: Sequence[Resources], which: str) -> str:
+    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}{which}"
+
+
 def _too_much(resource: str, wanted: float, most: float, among: str) -> str:
     setting = SETTINGS[resource]
     if resource == "GPU" and not most:
         return (
-            f"execution.device is cuda, but no {resource} is on this cluster of {among}; "
+            f"execution.device is cuda, but no node of this cluster ({among}) has a GPU; "
             "set execution.device to cpu, or start nodes with GPUs"
         )
     return (

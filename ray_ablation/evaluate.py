@@ -244,6 +244,8 @@ def _on_ray(
     """The rows through a pool of actors in one Ray Data execution."""
     import ray.data
 
+    from ray_ablation import telemetry
+
     cpu = {
         "num_cpus": execution.cpus_per_trial,
         # Ray leaves the GPUs visible to an actor that holds none.
@@ -260,7 +262,10 @@ def _on_ray(
                 **({"num_gpus": 1} if place.device == "cuda" else cpu),
             )
             for block in answers.iter_batches(batch_size=None, batch_format="pyarrow"):
-                yield from (block.slice(i, 1) for i in range(block.num_rows))
+                for answer in (block.slice(i, 1) for i in range(block.num_rows)):
+                    speed = answer["documents"][0].as_py() / answer["seconds"][0].as_py()
+                    telemetry.documents_per_s(answer["benchmark"][0].as_py(), speed)
+                    yield answer
     except ray.exceptions.RayError as error:
         raise LostError(" ".join(f"{type(error).__name__}: {error}".split())) from error
 

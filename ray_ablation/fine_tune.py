@@ -276,9 +276,7 @@ class _CachedLoss(CachedMultipleNegativesRankingLoss):  # type: ignore[misc]
         return loss
 
 
-def _loss(
-    trial: Trial, encoder: SentenceTransformer
-) -> MultipleNegativesRankingLoss | _CachedLoss:
+def _loss(trial: Trial, encoder: SentenceTransformer) -> MultipleNegativesRankingLoss | _CachedLoss:
     if trial.micro_batch is None:
         return MultipleNegativesRankingLoss(encoder, scale=trial.loss_scale)
     return _CachedLoss(encoder, scale=trial.loss_scale, mini_batch_size=trial.micro_batch)

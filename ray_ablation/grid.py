@@ -94,7 +94,7 @@ class Grid:
         trials: Distinct trials, experiments outermost, in the order of the file.
         experiments: Trial id -> names of the experiments it belongs to, joined by "+".
         product: What was multiplied, "20 trials = 5 experiment x 4 depth".
-        axes: Fields that differ between trials, the file's order.
+        axes: Fields that differ between trials, in the order in which `Trial` declares them.
     """
 
     file: Path
@@ -116,6 +116,12 @@ class Grid:
     def path(self, name: str) -> Path | None:
         """The local folder the grid gives for a backbone, train set or benchmark."""
         return expand_path(self.paths[name], f"paths.{name}") if name in self.paths else None
+
+    def sources(self) -> dict[str, Path]:
+        """Absolute local folders by name: those under `paths`, and backbones that are folders."""
+        found = {name: self.path(name) for name in self.paths}
+        found |= {t.backbone: Path(t.backbone) for t in self.trials if Path(t.backbone).is_dir()}
+        return {name: folder.resolve() for name, folder in found.items() if folder}
 
     def trial(self, trial_id: str) -> Trial:
         """The trial of that id, or the one whose id starts with it.
@@ -237,6 +243,8 @@ def _benchmarks(parsed: GridFile) -> tuple[list[Benchmark], list[str]]:
     benchmarks: list[Benchmark] = []
     for index, entry in enumerate(parsed.benchmarks):
         name = entry.name
+        if name == "mean":
+            found.append(f"benchmarks[{index}]: 'mean' is what reports call the mean over them")
         if name not in BENCHMARKS and name not in parsed.paths:
             hint = f"or give the folder of your own: paths: {{{name}: ./folder}}"
             text = problems.unknown("benchmark", name, BENCHMARKS)
@@ -334,7 +342,7 @@ def _set_fields(partial: Strict) -> dict[str, Any]:
 
 
 def _axes(trials: list[Trial], parsed: GridFile) -> tuple[str, ...]:
-    """Fields with more than one value, those the file varies first."""
+    """Fields with more than one value, axes first."""
     declared = list(_set_fields(parsed.axes))
     for partial in parsed.experiments.values():
         declared += [name for name in _set_fields(partial) if name not in declared]

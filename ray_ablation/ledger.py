@@ -73,11 +73,22 @@ class Ledger:
     def latency_dir(self, profile_id: str) -> Path:
         return self.root / "latency" / profile_id
 
+    def latency_json(self, profile_id: str) -> Path:
+        return self.latency_dir(profile_id) / "latency.json"
+
     def study_dir(self, name: str) -> Path:
         return self.root / "studies" / name
 
     def study_grid(self, name: str) -> Path:
         return self.study_dir(name) / "grid.yaml"
+
+    def profile_json(self, name: str) -> Path:
+        return self.study_dir(name) / "profile.json"
+
+    def study_profile(self, name: str) -> dict[str, Any] | None:
+        """The latency.json that a study points to; None when there is none or it is damaged."""
+        pointer = read_json(self.profile_json(name))
+        return None if pointer is None else read_json(self.latency_json(pointer["profile_id"]))
 
     def new_tune_dir(self, name: str) -> Path:
         """An unused studies/<name>/tune/<n>, n counting Tune's sessions from 1."""

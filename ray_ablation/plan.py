@@ -18,7 +18,6 @@ from ray_ablation.grid import Grid
 from ray_ablation.layers import kept_layers
 from ray_ablation.ledger import Ledger
 from ray_ablation.problems import UserError
-from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
 
 # Of the weights' bytes: the encoder, and two checkpoints of weights, two AdamW moments and best.
@@ -106,11 +105,6 @@ def _aligned(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def sources(grid: Grid) -> dict[str, Path]:
-    """Every local folder the grid gives, absolute, since workers run elsewhere."""
-    return {name: path.resolve() for name in grid.paths if (path := grid.path(name))}
-
-
 def preflight(
     grid: Grid,
     statuses: Sequence[Status],
@@ -136,12 +130,6 @@ def preflight(
     for benchmark in benchmarks:
         prepared = beir.prepare(benchmark, grid.path(benchmark.name), cache)
         say(_audit(prepared))
-
-
-def settle(execution: Execution) -> Execution:
-    """Execution settings with absolute folders, as workers on any node need them."""
-    cache = str(Path(execution.cache).expanduser().resolve()) if execution.cache else None
-    return execution.model_copy(update={"cache": cache})
 
 
 def _check_backbone(trial: Trial, path: Path | None) -> None:

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,7 @@ def _train(job: Job) -> dict[str, Any]:
         "execution": _execution_record(job),
         "result": _result(job, encoder, outcome, time.perf_counter() - started),
         "attempts": outcome.attempts,
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return ledger.finish_trial(trial, record)
 

@@ -32,8 +32,7 @@ from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
 from ray_ablation.views import View, open_view
 
-# The signature of train.train_trial.
-TrainTrial = Callable[..., dict[str, Any]]
+TrainTrial = Callable[..., dict[str, Any]]  # the signature of train.train_trial
 
 # Tune's table, error dumps and advice give way to the view and the ledger; workers stay in the
 # folder the command runs in, where relative paths mean what they say; of Tune's loggers JSON is
@@ -172,15 +171,13 @@ class Watcher(tune.Callback):  # type: ignore[misc]
         # Tune pickles callbacks for a restore that never comes; a view holds an open terminal.
         return tune.Callback, ()
 
-    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_start(self, *, trial: Any, **info: Any) -> None:
         """An attempt begins in a worker."""
         self._reasons.pop(_trial_id(trial), None)
         self._progress.started(_trial_id(trial))
         self._show(trial)
 
-    def on_trial_result(
-        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
-    ) -> None:
+    def on_trial_result(self, *, trial: Any, result: dict[str, Any], **info: Any) -> None:
         """A row of training, or why the attempt is about to end."""
         if "error" in result:
             self._reasons[_trial_id(trial)] = result["error"]
@@ -191,22 +188,22 @@ class Watcher(tune.Callback):  # type: ignore[misc]
         telemetry.training(_trial_id(trial), result)
         self._show(trial)
 
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_complete(self, *, trial: Any, **info: Any) -> None:
         """The trial is done."""
         self._progress.finished(_trial_id(trial))
         self._show(trial)
 
-    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_recover(self, *, trial: Any, **info: Any) -> None:
         """An attempt failed and another follows, after all that wait."""
         self._progress.retried(_trial_id(trial), self._reason(trial))
         self._show(trial)
 
-    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+    def on_trial_error(self, *, trial: Any, **info: Any) -> None:
         """The last attempt failed."""
         self._progress.failed(_trial_id(trial), self._reason(trial))
         self._show(trial)
 
-    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+    def on_step_end(self, **info: Any) -> None:
         """Several times a second."""
         self._view.tick()
 
@@ -216,10 +213,9 @@ class Watcher(tune.Callback):  # type: ignore[misc]
 
     def _reason(self, trial: Any) -> str:
         """What the attempt said itself; of a worker that died, what Ray noticed."""
-        if reason := self._reasons.get(_trial_id(trial)):
-            return reason
         noted = Path(trial.error_file).read_text() if trial.error_file else ""
-        return last_error(noted) or "its worker ended without a word"
+        said = self._reasons.get(_trial_id(trial))
+        return said or last_error(noted) or "its worker ended without a word"
 
 
 def run_trial(
@@ -287,8 +283,7 @@ def local_folders(grid: Grid, trials: Iterable[Trial]) -> dict[str, Path]:
 
 def one_line(error: BaseException) -> str:
     """The error's type and text."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
 def last_error(noted: str) -> str:
@@ -296,9 +291,7 @@ def last_error(noted: str) -> str:
 
     Tune heads each with "Failure # n"; a traceback says it in its last line, a death in its first.
     """
-    lines = noted.rpartition("Failure # ")[2].strip().splitlines()[1:]
-    if not lines:
-        return ""
+    lines = noted.rpartition("Failure # ")[2].strip().splitlines()[1:] or [""]
     return lines[-1 if any("Traceback" in line for line in lines) else 0].strip()
 
 

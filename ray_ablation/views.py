@@ -22,6 +22,7 @@ from ray_ablation.progress import STATES, Progress, TrialProgress
 
 STYLES = {"running": "cyan", "retrying": "yellow", "failed": "red", "pending": "dim"}
 LOG_INTERVAL_S = 10.0
+HEADER_INTERVAL_S = 60.0
 REFRESH_S = 0.5
 
 
@@ -83,14 +84,15 @@ class TerminalView:
 class LogView:
     """Lines: when a trial starts, at each quarter, when it ends, and now and then between.
 
-    Now and then is 10 seconds, or a twentieth of the trial's age when that is longer, so that a
-    night's log can still be read.
+    Now and then is 10 seconds for a trial and a minute for all of them, or a twentieth of the age
+    when that is longer, so that a night's log can still be read.
     """
 
     def __init__(self, progress: Progress, console: Console) -> None:
         self._progress, self._console = progress, console
         self._last: dict[str, tuple[str, int, float]] = {}  # state, quarter, time of the last line
         self._started_s: dict[str, float] = {}
+        self._headed_s = 0.0  # when the header was printed last
 
     def __enter__(self) -> Self:
         self._print(header(self._progress))
@@ -111,7 +113,11 @@ class LogView:
             self._print(line(trial, now))
 
     def tick(self) -> None:
-        """A log says nothing when nothing has happened."""
+        """Print the header if it is time."""
+        elapsed_s = self._progress.elapsed_s
+        if elapsed_s - self._headed_s >= max(HEADER_INTERVAL_S, elapsed_s / 20):
+            self._headed_s = elapsed_s
+            self._print(header(self._progress))
 
     def _print(self, text: str) -> None:
         stamp = f"[{duration(self._progress.elapsed_s)}]"

@@ -15,9 +15,9 @@ def test_packaged_weights_are_the_hubs_own():
     folder = locate(MINILM)
     assert (folder / "model.safetensors").is_file()
     assert backbones.weights_file_sha256(MINILM) == PACKAGED[MINILM].sha256
-    assert layer_count(MINILM) == json.loads((folder / "config.json").read_text())[
-        "num_hidden_layers"
-    ]
+    assert (
+        layer_count(MINILM) == json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+    )
 
 
 def test_weights_of_another_hash_are_refused(monkeypatch):

@@ -13,13 +13,14 @@ import pytrec_eval
 import torch
 from tiny_encoder import tiny_encoder
 
+from ray_ablation import cluster, metrics
 from ray_ablation import encoder as encoders
 from ray_ablation import grid as grids
-from ray_ablation import metrics
-from ray_ablation.evaluate import EvaluateError, evaluate
+from ray_ablation.evaluate import EvaluateError, LostError, Place, _on_ray, evaluate
 from ray_ablation.grid import Grid
 from ray_ablation.ledger import Ledger, write_frame
 from ray_ablation.problems import Failure
+from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
 
 # Document ids are integers and collide with query ids. Query n asks for document n + 30.
@@ -287,6 +288,22 @@ def test_nothing_is_done_twice_and_damage_is_redone_alone(study: Any) -> None:
     assert after[f"{first}/scores/mine.parquet"][1] != before[f"{first}/scores/mine.parquet"][1]
 
 
+def test_a_kill_loses_only_the_cell_under_way(study: Any) -> None:
+    _, grid, ledger = study
+
+    def killed(line: str) -> None:
+        if line.startswith("scored"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(grid, grid.trials, ledger, benchmarks=grid.benchmarks, say=killed)
+    before = snapshot(ledger)
+    assert len(before) == 2  # the first cell's run and scores
+    _, lines = score(grid, ledger)
+    assert [line.split()[1] for line in lines[1:]] == [grid.trials[1].id]
+    assert before.items() <= snapshot(ledger).items()
+
+
 def test_what_was_scored_decides_whether_it_is_done(study: Any) -> None:
     folder, grid, ledger = study
     score(grid, ledger)
@@ -336,66 +353,43 @@ def test_a_gpu_must_be_there_when_it_is_asked_for(study: Any) -> None:
 
 @pytest.fixture(scope="module")
 def two_cpus() -> Iterator[None]:
-    import ray
-
-    here = Path(__file__).resolve()
-    paths = os.pathsep.join([str(here.parents[1]), str(here.parent)])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
-        patch.setenv("RAY_BACKEND_LOG_LEVEL", "fatal")  # a warning of every pool of actors
-        ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            runtime_env={"env_vars": {"PYTHONPATH": paths}},
-        )
-        yield
-        ray.shutdown()
+        patch.setenv("RAY_BACKEND_LOG_LEVEL", "fatal")  # each pool of actors warns of itself
+        patch.setattr(cluster, "usable_cpus", lambda: 2)
+        with cluster.start_ray(Execution(cpus_per_trial=1), address="local"):
+            yield
 
 
 @pytest.mark.usefixtures("two_cpus")
-def test_ray_data_equals_this_process(study: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_ray_data_equals_this_process_and_outlives_a_bad_encoder(
+    study: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     import ray.data
 
     folder, grid, ledger = study
-    score(grid, ledger)
-    local = [run_of(ledger, trial) for trial in grid.trials]
-    before = vars(ray.data.DataContext.get_current().copy())
-
-    elsewhere = Ledger(folder / "ray")
     bad, good = grid.trials
-    finish(elsewhere, good, encoders.load(ledger.model_dir(good.id), "cpu"))
-    finish(elsewhere, bad, encoders.load(ledger.model_dir(bad.id), "cpu"))
-    forced = write_grid(folder, execution="ray, shards: 4")
+    score(grid, ledger)
+    expected = run_of(ledger, good)
+    context = ray.data.DataContext.get_current()
+    before = (context.enable_progress_bars, context.print_on_execution_start)
+
+    for trial in grid.trials:
+        ledger.scores_parquet(trial.id, "mine").unlink()
+    (ledger.model_dir(bad.id) / "config.json").write_text("{}")
+    ledger.finish_trial(bad, {"result": {"encoder_sha256": "none", "parameters": 1}})
     capfd.readouterr()
-    failures, lines = score(forced, elsewhere)
-    assert failures == []
+    failures, lines = score(write_grid(folder, execution="ray, shards: 4"), ledger)
     assert "in 8 shards on 2 Ray Data actors, cpu (evaluate: ray)" in lines[0]
     assert capfd.readouterr().err == ""
-    pids = set()
-    for trial, expected in zip(grid.trials, local, strict=True):
-        assert_same_runs(run_of(elsewhere, trial), expected)
-        about = elsewhere.read_scores(trial.id, "mine")[1]
-        assert (about["shards"], about["documents"], about["threads"]) == (4, 40, 1)
-        pids |= set(about["pids"])
-    assert pids.isdisjoint({os.getpid()})
-    after = vars(ray.data.DataContext.get_current().copy())
-    assert after["enable_progress_bars"] == before["enable_progress_bars"]
-    assert after["print_on_execution_start"] == before["print_on_execution_start"]
 
-
-@pytest.mark.usefixtures("two_cpus")
-def test_one_bad_encoder_does_not_end_the_execution(study: Any) -> None:
-    folder, grid, ledger = study
-    bad, good = grid.trials
-    config = ledger.model_dir(bad.id) / "config.json"
-    config.write_text("{}")
-    ledger.finish_trial(bad, {"result": {"encoder_sha256": "none", "parameters": 1}})
-    failures, _ = score(write_grid(folder, execution="ray, evaluators: 1"), ledger)
     assert [failure.what for failure in failures] == [f"{bad.id} / mine"]
     assert "cannot be loaded" in failures[0].reason
-    assert ledger.read_scores(good.id, "mine") is not None
+    assert ledger.read_scores(bad.id, "mine") is None
+    assert_same_runs(run_of(ledger, good), expected)
+    about = ledger.read_scores(good.id, "mine")[1]
+    assert (about["shards"], about["documents"], about["threads"]) == (4, 40, 1)
+    assert os.getpid() not in about["pids"]
+    assert (context.enable_progress_bars, context.print_on_execution_start) == before
 
 
 @pytest.mark.usefixtures("two_cpus")
@@ -411,3 +405,18 @@ def test_more_evaluators_than_the_cluster_holds_are_refused(study: Any) -> None:
     folder, _, ledger = study
     with pytest.raises(EvaluateError, match="evaluators is 3, but the cluster holds 2 of them"):
         score(write_grid(folder, execution="ray, evaluators: 3"), ledger)
+
+
+@pytest.mark.usefixtures("two_cpus")
+def test_an_execution_that_dies_is_told_apart_from_a_bad_shard() -> None:
+    class Broken:
+        def __init__(self) -> None:
+            raise MemoryError("no room")
+
+        def __call__(self, shards: Any) -> Any:
+            return shards
+
+    execution = Execution(device="cpu")
+    answers = _on_ray(Broken, {}, [{"shard": 0}], execution, Place(1, "cpu", "ray"))
+    with pytest.raises(LostError, match="no room"):
+        list(answers)

@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 EXECUTION = Execution(device="cpu", log_every_steps=1, checkpoint_every_steps=2)
 
 
-class Stopped(Exception):
+class StopError(Exception):
     """Stands for a kill: raised out of the report."""
 
 
@@ -153,9 +153,9 @@ def test_interrupted_training_ends_with_the_same_bits(sources, tmp_path, fields)
         def report(row, stop=stop, rows=rows):
             rows.append(row)
             if row["step"] == stop:
-                raise Stopped
+                raise StopError
 
-        with pytest.raises(Stopped):
+        with pytest.raises(StopError):
             train_trial(trial, sources, cut, EXECUTION, report)
     # The first stop lost step 3, which came after the checkpoint of step 2.
     assert rows[0]["from_step"] == 2
@@ -169,17 +169,15 @@ def test_interrupted_training_ends_with_the_same_bits(sources, tmp_path, fields)
 
 
 @pytest.mark.parametrize("damaged", ["encoder.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
-    sources, tmp_path, caplog, damaged
-):
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(sources, tmp_path, caplog, damaged):
     trial = trial_of()
 
     def report(row):
         if row["step"] == 7:
-            raise Stopped
+            raise StopError
 
     ledger = Ledger(tmp_path / "cut")
-    with pytest.raises(Stopped):
+    with pytest.raises(StopError):
         train_trial(trial, sources, ledger, EXECUTION, report)
     newest = ledger.checkpoints_dir(trial.id) / "step-00000006" / damaged
     newest.write_bytes(newest.read_bytes()[:-9])
@@ -196,9 +194,9 @@ def test_a_checkpoint_of_other_threads_is_not_resumed(sources, tmp_path, caplog)
 
     def report(row):
         if row["step"] == 5:
-            raise Stopped
+            raise StopError
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StopError):
         train_trial(trial, sources, ledger, EXECUTION, report)
     other = EXECUTION.model_copy(update={"cpus_per_trial": 2})
     record = train_trial(trial, sources, ledger, other)
@@ -247,9 +245,7 @@ def test_gradient_checkpointing_changes_no_bit(sources, tmp_path):
     for name, value in (("off", False), ("on", True)):
         execution = EXECUTION.model_copy(update={"gradient_checkpointing": value})
         train_trial(trial, sources, Ledger(tmp_path / name), execution)
-    assert weights_of(Ledger(tmp_path / "on"), trial) == weights_of(
-        Ledger(tmp_path / "off"), trial
-    )
+    assert weights_of(Ledger(tmp_path / "on"), trial) == weights_of(Ledger(tmp_path / "off"), trial)
 
 
 def test_evaluation_loss_is_over_all_held_out_documents(sources, tmp_path):

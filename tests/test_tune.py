@@ -1,11 +1,13 @@
 """Tune sessions on a real local Ray, with a trial function that counts instead of learning."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,9 +15,8 @@ import pandas as pd
 import pytest
 import ray
 from ray import tune as ray_tune
-from tiny import hard_negatives, tiny_bert
 
-from ray_ablation import cluster, tune
+from ray_ablation import cluster, telemetry, tune
 from ray_ablation.grid import Grid, load
 from ray_ablation.ledger import Ledger, write_frame
 from ray_ablation.problems import UserError
@@ -109,41 +110,44 @@ from ray_ablation.ledger import Ledger
 cluster.usable_cpus = lambda: 2
 grid = load("grid.yaml")
 try:
-    failures = tune.train(grid, grid.trials, Ledger(Path("results")))
+    failures = tune.train(grid, grid.trials, Ledger(Path("results")), train_trial=TRAIN_TRIAL)
 except KeyboardInterrupt:
     sys.exit(130)
 print(failures)
 """
 
 
-def start_driver(folder: Path) -> subprocess.Popen:
+def start_driver(folder: Path, train_trial: str = "None") -> subprocess.Popen:
     """The grid of `folder` trained by a process of its own, with a Ray of its own."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-c", DRIVER], cwd=folder, env=environment)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    script = DRIVER.replace("TRAIN_TRIAL", train_trial)
+    return subprocess.Popen([sys.executable, "-c", script], cwd=folder, env=environment)
 
 
-def real_grid(folder: Path, steps: list[int]) -> Grid:
-    """Trials that really train: a random BERT on made-up triples, checkpoints every 20 steps."""
+def real_grid(folder: Path) -> Grid:
+    """Two trials that really train, one after the other, with checkpoints every 20 steps."""
+    from tiny import hard_negatives, tiny_bert
+
     backbone, triples = tiny_bert(folder / "bert", dropout=0.1), hard_negatives(folder / "triples")
     (folder / "mine").mkdir()
     (folder / "grid.yaml").write_text(
         dedent(
             f"""
             name: real
-            axes: {{steps: {steps}}}
+            experiments: {{first: {{depth: 4, steps: 130}}, second: {{depth: 1, steps: 500}}}}
             fixed:
-              {{backbone: tiny, depth: 2, train_set: msmarco-hard-negatives, samples: 40,
-               held_out: 4, batch: 8, max_length: 32, precision: fp32}}
+              {{backbone: tiny, train_set: msmarco-hard-negatives, samples: 40, held_out: 4,
+               max_length: 32, precision: fp32, batch: 8}}
             benchmarks: [mine]
             paths: {{mine: {folder / "mine"}, tiny: {backbone}, msmarco-hard-negatives: {triples}}}
-            execution: {{device: cpu, checkpoint_every_steps: 20}}
+            execution: {{device: cpu, checkpoint_every_steps: 20, max_concurrent: 1}}
             """
         )
     )
     return load(folder / "grid.yaml")
 
 
-def wait_for(condition, driver: subprocess.Popen, timeout_s: float = 60.0) -> None:
+def wait_for(condition, driver: subprocess.Popen, timeout_s: float = 120.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert driver.poll() is None, f"the driver ended with {driver.returncode}"
@@ -253,69 +257,84 @@ def test_tune_breaking_down_is_planned_again(tmp_path, monkeypatch, breakdowns):
         assert "out of memory" in failures[0].reason
 
 
-@pytest.mark.parametrize(
-    ("execution", "message"),
-    [
-        (
-            {"cpus_per_trial": 8},
-            "a trial holds 8 CPUs (execution.cpus_per_trial), but the biggest of 1 node has 2; set "
-            "execution.cpus_per_trial to at most 2, or start a bigger node",
-        ),
-        (
-            {"device": "cuda"},
-            "execution.device is cuda, but no GPU is on this cluster of 1 node; set "
-            "execution.device to cpu, or start nodes with GPUs",
-        ),
-    ],
-)
-def test_what_no_node_can_hold_is_refused_at_once(tmp_path, execution, message):
-    grid, ledger = make_grid(tmp_path, **execution), Ledger(tmp_path / "results")
+def test_what_no_node_can_hold_is_refused_at_once(tmp_path):
+    grid, ledger = make_grid(tmp_path, cpus_per_trial=8), Ledger(tmp_path / "results")
     began = time.monotonic()
-    with pytest.raises(cluster.ClusterError) as refused:
+    with pytest.raises(cluster.ClusterError, match=r"8 CPUs .* the biggest of 1 node has 2; set"):
         tune.train(grid, grid.trials, ledger)
-    assert str(refused.value) == message
     assert time.monotonic() - began < 3
 
 
+def test_gauges_reach_the_metrics_port_of_the_node(tmp_path):
+    grid, ledger = make_grid(tmp_path, max_concurrent=1), Ledger(tmp_path / "results")
+    tune.train(grid, grid.trials[:1], ledger, train_trial=counting(tmp_path / "events"))
+    telemetry.phase("train")
+    node = ray.nodes()[0]
+    url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    expected = [
+        r'ray_ablation_trials\{.*state="done".*\} 1\.0',
+        rf'ray_ablation_step\{{.*trial="{grid.trials[0].id}".*\}} 4\.0',
+        r'ray_ablation_phase\{.*phase="train".*\} 1\.0',
+        r'ray_ablation_phase\{.*phase="evaluate".*\} 0\.0',
+    ]
+    end = time.monotonic() + 60
+    while True:
+        text = urllib.request.urlopen(url, timeout=10).read().decode()
+        if all(re.search(pattern, text) for pattern in expected):
+            return
+        assert time.monotonic() < end, [line for line in text.split("\n") if "ablation" in line]
+        time.sleep(0.5)
+
+
+@pytest.mark.timeout(400)  # imports torch in three processes, on a machine that may be busy
 def test_killed_driver_leaves_done_trials_alone_and_resumes_the_other(tmp_path):
-    grid, ledger = real_grid(tmp_path, steps=[600, 0]), Ledger(tmp_path / "results")
-    long, reference = grid.trials
+    grid, ledger = real_grid(tmp_path), Ledger(tmp_path / "results")
+    done, killed = tune.longest_first(grid.trials)
     driver = start_driver(tmp_path)
-    checkpoints = ledger.checkpoints_dir(long.id)
-    wait_for(
-        lambda: ledger.read_trial(reference.id) and len(list(checkpoints.glob("step-*"))) > 1,
-        driver,
-    )
+    checkpoints = ledger.checkpoints_dir(killed.id)
+    wait_for(lambda: len(list(checkpoints.glob("step-*"))) > 1, driver)
     driver.kill()
     driver.wait()
-    untouched = ledger.trial_json(reference.id).stat().st_mtime_ns
-    assert ledger.read_trial(long.id) is None
+    untouched = ledger.trial_json(done.id).stat().st_mtime_ns
+    assert ledger.read_trial(killed.id) is None
 
     assert tune.train(grid, grid.trials, ledger) == []
-    assert ledger.trial_json(reference.id).stat().st_mtime_ns == untouched
-    record = ledger.trained(long)
-    assert record is not None
+    assert ledger.trial_json(done.id).stat().st_mtime_ns == untouched
+    record = ledger.trained(killed)
     first, second = record["attempts"]
     assert first["from_step"] == 0
-    assert 0 < second["from_step"] < second["to_step"] == 600
+    assert 0 < second["from_step"] < second["to_step"] == 500
     assert second["node_id"] == ray.nodes()[0]["NodeID"] != first["node_id"]
 
-    sources = tune.local_folders(grid, grid.trials)
     from ray_ablation.train import train_trial
 
-    whole = train_trial(long, sources, Ledger(tmp_path / "whole"), grid.execution)
+    sources = tune.local_folders(grid, [killed])
+    whole = train_trial(killed, sources, Ledger(tmp_path / "whole"), grid.execution)
     assert whole["result"]["encoder_sha256"] == record["result"]["encoder_sha256"]
     assert len(whole["attempts"]) == 1
 
 
+def test_the_line_that_matters_of_what_tune_notes():
+    died = "Failure # 1 (occurred at x)\nThe actor died.\n\tclass_name: A\n"
+    raised = "Failure # 2 (occurred at y)\nray::f()\nTraceback (most recent ...\nKeyError: 'a'\n"
+    assert tune.last_error("") == ""
+    assert tune.last_error(died) == "The actor died."
+    assert tune.last_error(died + raised) == "KeyError: 'a'"
+    assert tune.one_line(TimeoutError()) == "TimeoutError"
+    assert tune.one_line(ValueError("two\n lines")) == "ValueError: two lines"
+
+
 def test_ctrl_c_ends_with_130_and_keeps_what_is_done(tmp_path):
-    grid, ledger = real_grid(tmp_path, steps=[100_000, 0]), Ledger(tmp_path / "results")
-    long, reference = grid.trials
-    driver = start_driver(tmp_path)
-    checkpoints = ledger.checkpoints_dir(long.id)
-    wait_for(lambda: ledger.read_trial(reference.id) and any(checkpoints.glob("step-*")), driver)
+    grid, ledger = make_grid(tmp_path, max_concurrent=1), Ledger(tmp_path / "results")
+    longest, middle, short = tune.longest_first(grid.trials)
+    counts = "__import__('test_tune').counting(Path('events').resolve(), step_s=0.3)"
+    driver = start_driver(tmp_path, counts)
+    checkpoint = ledger.checkpoints_dir(middle.id) / "step"
+    wait_for(checkpoint.exists, driver)
     driver.send_signal(signal.SIGINT)
     assert driver.wait(timeout=30) == 130
-    assert ledger.trained(reference)
-    assert ledger.read_trial(long.id) is None
-    assert ledger.failure(long.id) is None
+    assert ledger.trained(longest)
+    assert ledger.read_trial(middle.id) is None
+    assert checkpoint.exists()
+    assert not ledger.trial_dir(short.id).exists()
+    assert [ledger.failure(trial.id) for trial in grid.trials] == [None] * 3

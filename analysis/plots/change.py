@@ -20,7 +20,7 @@ def change_by_benchmark(study: Study) -> Drawing:
     x, names = study.layout.x, [*study.benchmarks, MEAN]
     rows = found.frame[found.frame["n"] > 0]
     xs = [value for value in study.layout.xs if value in set(rows["x"])]
-    seeds = f"seed{'s' * (len(found.seeds) != 1)} {', '.join(map(str, found.seeds))}"
+    seeds = found.matched
     fixed = f" ({found.fixed})" if found.fixed else ""
     figure = style.new_figure(f"Change in {found.measure} {found.change}{fixed}, matched {seeds}")
     for value, colour in zip(xs, style.ordered(len(xs)), strict=True):
@@ -32,8 +32,8 @@ def change_by_benchmark(study: Study) -> Drawing:
     figure.update_yaxes(zerolinecolor=style.INK, zerolinewidth=1)
     figure.add_vline(x=len(names) - 1.5, line={"color": style.GRID_LINE, "width": 1.5})
     caption = (
-        f"Change in {found.measure} {found.change}{fixed}: {found.after} minus {found.before}, "
-        f"at matched {seeds} ({counts(rows['n'])} a bar). "
+        f"Change in {found.measure} {found.change}{fixed}, after minus before at matched {seeds} "
+        f"({counts(rows['n'])} a bar). "
         "Percentages are of the value before. "
         + (
             "Whiskers are ± 1 sd over seeds."

@@ -22,6 +22,7 @@ def accuracy_by_latency(study: Study) -> Drawing:
     if points.empty:
         return Drawing(title, "Not drawn: no profiled encoder is scored on all benchmarks yet.")
     points = points.reset_index(drop=True)
+    points["top"] = points["mean"] == points.groupby("p50_ms")["mean"].transform("max")
     best = points.iloc[pareto(points["p50_ms"].tolist(), points["mean"].tolist())]
     figure = style.new_figure(f"{study.headline} against p50 latency")
     _draw_frontier(figure, best)
@@ -34,14 +35,14 @@ def accuracy_by_latency(study: Study) -> Drawing:
     caption = (
         f"{over_benchmarks(study)} (whiskers ± 2 sd over seeds where n ≥ 2), "
         f"against p50 latency; up and to the left is better. The line is the Pareto frontier: "
-        f"{'; '.join(best['configuration'])}. "
+        f"{'; '.join(best['configuration'])}."
     )
     if unsteady:
         caption += (
-            f"Hollow points have a latency that is {' or '.join(unsteady)}: it is indicative, and "
-            "so is the frontier. "
+            f" Hollow points have a latency that is {' or '.join(unsteady)}: it is indicative, and "
+            "so is the frontier."
         )
-    return Drawing(title, caption + left_out(study).strip(), figure)
+    return Drawing(title, caption + left_out(study), figure)
 
 
 def latency_points(study: Study) -> pd.DataFrame:
@@ -82,7 +83,7 @@ def _draw_points(
         y=numbers(rows["mean"]),
         name=name,
         mode="markers+text",
-        text=[short(x) if study.layout.x != "depth" else f"L{x}" for x in rows["x"]],
+        text=[_label(study, x) if top else "" for x, top in rows[["x", "top"]].to_numpy()],
         textposition="top right",
         textfont={"size": 11, "color": style.MUTED},
         error_y={
@@ -111,6 +112,11 @@ def _draw_points(
         hovertemplate="%{y:.4f} (n = %{customdata[2]}) at %{x:.2f} ms, %{customdata[1]}"
         "<extra>%{customdata[0]}</extra>",
     )
+
+
+def _label(study: Study, x: Any) -> str:
+    """What stands beside the highest of the points that share a latency."""
+    return f"L{x}" if study.layout.x == "depth" else short(x)
 
 
 def _gap(upper: "pd.Series[Any]", lower: "pd.Series[Any]") -> list[float]:

@@ -39,13 +39,13 @@ def seeds_by_depth(study: Study) -> Drawing:
     figure.update_xaxes(title_text=x_title(study), range=[-0.6, len(xs) - 0.4], **ticks)
     points = [y for trace in figure.data for y in trace.y if y is not None]
     span = style.padded([*points, *(means["mean"] - means["sd"]), *(means["mean"] + means["sd"])])
-    span[0] -= 0.06 * (span[1] - span[0])  # a line of text stands there
+    span[1] += 0.05 * (span[1] - span[0])  # a line of text stands there
     figure.update_yaxes(title_text=mean_axis(study), range=span, tickformat=".3f")
     widest = means.sort_values("sd", kind="stable").iloc[-1]
     caption = (
         f"{over_benchmarks(study)}, one point a seed; bars are means over seeds, "
-        f"boxes ± 1 sd (ddof 1). {'; '.join(names)}: {counts(means['n'])}. The largest spread is "
-        f"that of {widest['configuration']}: sd {widest['sd']:.4f}."
+        f"boxes ± 1 sd (ddof 1). Shown: {'; '.join(names)} ({counts(means['n'])}). "
+        f"The largest spread is that of {widest['configuration']}: sd {widest['sd']:.4f}."
     )
     return Drawing(title, caption + left_out(study), figure)
 
@@ -69,35 +69,41 @@ def _draw_seeds(
         figure.add_shape(type="rect", y0=low, y1=high, **span, **box)
         bar = {"type": "line", "line": {"color": colour, "width": 2}}
         figure.add_shape(y0=row["mean"], y1=row["mean"], **span, **bar)
+        points = _draw_points(figure, study, row["configuration"], at, half, colour)
         figure.add_annotation(
             x=at,
-            y=0.01,
-            yref="paper",
-            yanchor="bottom",
+            y=max(high, *points),
+            yshift=15,
             showarrow=False,
             text=f"sd {row['sd']:.4f}",
             font={"size": 11, "color": style.MUTED},
         )
-        _seed_points(figure, study, row["configuration"], at, half, colour)
 
 
-def _seed_points(
+def _draw_points(
     figure: go.Figure, study: Study, label: str, at: float, half: float, colour: str
-) -> None:
+) -> list[float]:
+    """A configuration's seeds; their values."""
     trials = next(c.trials for c in study.layout.configurations if c.label == label)
     values = cell_values(study.results)
     order = _all_seeds(study)
-    for seed, trial in trials.items():
+    points = {
+        seed: value
+        for seed, trial in trials.items()
+        if (value := values[(trial, MEAN, study.headline)]) is not None
+    }
+    for seed, value in points.items():
         index = order.index(seed)
         spot = 0.0 if len(order) == 1 else index / (len(order) - 1) - 0.5
         figure.add_scatter(
             x=[at + half * spot],
-            y=[values[(trial, MEAN, study.headline)]],
+            y=[value],
             mode="markers",
             marker=_seed_marker(index, colour),
             showlegend=False,
             hovertemplate="%{y:.4f}<extra>" + f"{label}, seed {seed}</extra>",
         )
+    return list(points.values())
 
 
 def _all_seeds(study: Study) -> list[int | None]:

@@ -39,7 +39,7 @@ def training_curves(study: Study) -> Drawing:
     figure.update_yaxes(title_text="loss (nats)", col=1)
     figure.update_layout(legend={"y": -0.2, "yanchor": "top"}, margin={"b": 130, "t": 84})
     caption = (
-        f"Loss of {rows['trial'].nunique()} trained encoders: darker lines have a larger "
+        f"Trained encoders: {rows['trial'].nunique()}. Darker lines have a larger "
         f"{plain(arrangement.x)}; line styles are budgets; one line a seed."
     )
     return Drawing(title, caption, figure)

@@ -122,8 +122,9 @@ def _draw(row: Row, trial: Trial, counts: Counter[str]) -> list[int]:
         return []
     random = seeded(trial.sample_seed, "row", row.query)
     positive = row.positives[random.integers(len(row.positives))]
-    chosen = random.choice(len(left), size=trial.negatives, replace=False)
-    return [row.query, positive, *(left[i] for i in chosen)]
+    # Generator.choice would permute all that is left to draw one.
+    negatives = [left.pop(random.integers(len(left))) for _ in range(trial.negatives)]
+    return [row.query, positive, *negatives]
 
 
 def _too_few(trial: Trial, usable: int, counts: Counter[str]) -> str:

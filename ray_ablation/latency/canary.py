@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules.transformer import Transformer
 from sentence_transformers.sentence_transformer.modules.pooling import Pooling
-from transformers import BertConfig, BertModel, BertTokenizerFast
+from transformers import BertConfig, BertModel, BertTokenizer
 
 LAYERS, WIDTH, HEADS, WORDS = 2, 128, 2, 1000
 TOKENS = 64
@@ -34,7 +34,7 @@ def build() -> SentenceTransformer:
         )
         BertModel(config).save_pretrained(folder)
         tokens = {token: index for index, token in enumerate(vocabulary)}
-        BertTokenizerFast(vocab=tokens).save_pretrained(folder)
+        BertTokenizer(vocab=tokens).save_pretrained(folder)
         modules = [Transformer(str(folder)), Pooling(WIDTH, pooling_mode="mean")]
         return SentenceTransformer(modules=modules, device="cpu").eval()
 

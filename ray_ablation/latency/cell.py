@@ -23,7 +23,8 @@ class Cell:
     Args:
         samples: Of all processes, with `clock_ok`.
         blocks: Of all processes.
-        processes: What each process said of itself: unit, variants, warmups.
+        processes: What each process said of itself: unit, variants, failures, warmups. One in
+            which the encoder failed counts as not measured.
     """
 
     def __init__(
@@ -37,7 +38,8 @@ class Cell:
     ) -> None:
         self.variant, self.seq, self.arm = variant, seq, arm
         here = (samples["seq"] == seq) & (samples["arm"] == arm) & (samples["variant"] == variant)
-        mine = samples[here]
+        failed = [process["unit"] for process in processes if variant in process["failures"]]
+        mine = samples[here & ~samples["unit"].isin(failed)]
         measured = mine[mine["phase"] == "measured"]
         good = measured[measured["clock_ok"]]
         good = good.assign(wall_ms=good["wall_ns"] / 1e6, cpu_ms=good["cpu_ns"].astype(float) / 1e6)

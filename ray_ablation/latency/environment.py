@@ -84,17 +84,18 @@ def _process() -> dict[str, Any]:
 
 
 def _torch() -> dict[str, Any]:
+    backends: Any = torch.backends
     return {
-        "flash_sdp": torch.backends.cuda.flash_sdp_enabled(),
-        "mem_efficient_sdp": torch.backends.cuda.mem_efficient_sdp_enabled(),
-        "math_sdp": torch.backends.cuda.math_sdp_enabled(),
-        "cudnn_sdp": torch.backends.cuda.cudnn_sdp_enabled(),
-        "tf32_matmul": torch.backends.cuda.matmul.allow_tf32,
+        "flash_sdp": backends.cuda.flash_sdp_enabled(),
+        "mem_efficient_sdp": backends.cuda.mem_efficient_sdp_enabled(),
+        "math_sdp": backends.cuda.math_sdp_enabled(),
+        "cudnn_sdp": backends.cuda.cudnn_sdp_enabled(),
+        "tf32_matmul": backends.cuda.matmul.allow_tf32,
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
+        "cudnn": backends.cudnn.version(),
         # A system CUDA on LD_LIBRARY_PATH can shadow the wheel's cuDNN and change the backend.
         "libcudnn": _loaded("libcudnn"),
-        "mkldnn": torch.backends.mkldnn.is_available(),
+        "mkldnn": backends.mkldnn.is_available(),
     }
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from ray_ablation.frames import typed
 from ray_ablation.grid import Grid
-from ray_ablation.ledger import Ledger, read_json
+from ray_ablation.ledger import Ledger
 from ray_ablation.trial import Trial
 
 LATENCY_TYPES = {
@@ -42,17 +42,9 @@ def latency_frame(grid: Grid, ledger: Ledger) -> pd.DataFrame:
 
     Trials of one architecture share a measurement. `ratio` is over the profile's reference.
     """
-    profile = _study_profile(grid.name, ledger) or {}
+    profile = ledger.study_profile(grid.name) or {}
     rows = [row for trial in grid.trials for row in _latency_rows(trial, profile)]
     return typed(rows, LATENCY_TYPES)
-
-
-def _study_profile(study: str, ledger: Ledger) -> dict[str, Any] | None:
-    """The latency.json that a study's pointer names, None without one that is sound."""
-    pointer = read_json(ledger.study_dir(study) / "profile.json")
-    return (
-        read_json(ledger.latency_dir(pointer["profile_id"]) / "latency.json") if pointer else None
-    )
 
 
 def _latency_rows(trial: Trial, profile: dict[str, Any]) -> Iterator[dict[str, Any]]:

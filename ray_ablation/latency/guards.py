@@ -53,7 +53,10 @@ class Guards:
 
     def __init__(self, gpu_uuid: str | None = None) -> None:
         self._cgroup = cgroup_cpu_stat()
-        self._nvml, self._gpu = _open_gpu(gpu_uuid) if gpu_uuid else (None, None)
+        self._nvml: ModuleType | None = None
+        self._gpu: Any = None
+        if gpu_uuid:
+            self._nvml, self._gpu = _open_gpu(gpu_uuid)
 
     def read(self) -> Reading:
         """All counters now; a fraction of a millisecond without a GPU."""

@@ -36,12 +36,14 @@ def make_texts(tokenizer: Any, kind: str, length: int, count: int, seed: int) ->
         raise InputError(f"{length} tokens; {specials} are special tokens, so at least one more")
     words = _words(tokenizer, draw)
     short = max(specials + 1, length // 4)
-    lengths = {
-        "exact": lambda: length,
-        "padded": lambda: short,
-        "natural": lambda: draw.randint(specials + 1, length),
+    shortest, longest = {
+        "exact": (length, length),
+        "padded": (short, short),
+        "natural": (specials + 1, length),
     }[kind]
-    return [exact_text(tokenizer, words, lengths(), draw) for _ in range(count)]
+    return [
+        exact_text(tokenizer, words, draw.randint(shortest, longest), draw) for _ in range(count)
+    ]
 
 
 def exact_text(tokenizer: Any, words: list[str], length: int, draw: random.Random) -> str:

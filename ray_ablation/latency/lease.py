@@ -222,9 +222,10 @@ def _hold_with_ray(device: str, limit_s: float) -> Iterator[Holder]:
     actor = None
     try:
         if not group.wait(limit_s):
+            free = {name: ray.available_resources().get(name, 0.0) for name in whole}
             raise LeaseError(
-                f"node {node['NodeManagerAddress']} was not free within {limit_s:.0f} s: all of "
-                f"{whole} is needed and {ray.available_resources()} is free in the cluster"
+                f"node {node['NodeManagerAddress']} was not free within {limit_s:.0f} s: {whole} "
+                f"is needed, {free} is free in the cluster"
             )
         actor = (
             ray.remote(Lease)

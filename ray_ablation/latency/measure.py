@@ -1,7 +1,7 @@
 """The measuring loop: warm up, interleave the encoders, time every call, keep every sample.
 
 All encoders of a comparison live in one process. After the warm-up, a cycle visits each of them
-once, in an order drawn anew, for a block of `BLOCK` calls; so each pair is compared under the same
+once, in an order drawn anew, for a block of five calls; so each pair is compared under the same
 machine state, cycle by cycle. One timed call is what a user waits for: tokenise, copy to the
 device, forward, pool and normalise, copy back. Nothing is marked inside it; where the time goes is
 asked of separate staged calls afterwards. Guards are read between blocks.
@@ -27,8 +27,6 @@ from ray_ablation.latency.samples import STAGES
 from ray_ablation.latency.variant import Variant, load
 from ray_ablation.latency.verdict import RULES
 
-BLOCK = 5
-"""Calls of one encoder in a row."""
 STAGED_CYCLES = 4
 WARMUP_LIMIT_S = 60.0
 """A warm-up that is not steady by then is over, and the record says so."""
@@ -63,7 +61,8 @@ class Session:
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec = spec
         self.device: str = spec["device"]
-        self.deadline: float = math.inf if spec["deadline_s"] is None else spec["deadline_s"]
+        self.block: int = spec["block"]
+        self.deadline: float = spec["deadline_s"]
         self.draw = random.Random(spec["seed"])
         self.samples: list[dict[str, Any]] = []
         self.blocks: list[dict[str, Any]] = []
@@ -102,11 +101,11 @@ class Session:
     # phases
 
     def _load(self) -> None:
-        for entry in self.spec["variants"]:
+        for name in self.spec["variants"]:
             try:
-                self.variants.append(load(entry, self.spec))
+                self.variants.append(load(name, self.spec))
             except Exception as error:  # recorded by name, and the others go on
-                self._fail(entry["variant"], error)
+                self._fail(name, error)
 
     def _warm_up(self, length: int, until: float) -> float:
         """Calls in turn until all encoders are steady, `warmup_calls` to four times as many.
@@ -135,7 +134,7 @@ class Session:
             }
             for name, found in walls.items()
         ]
-        return BLOCK * sum(float(np.median(found)) for found in walls.values() if found) / 1e9
+        return self.block * sum(float(np.median(found)) for found in walls.values() if found) / 1e9
 
     def _steady(self, walls: dict[str, list[int]], window: int) -> bool:
         limit = RULES["no_steady_state"].limit(self.device)
@@ -148,14 +147,14 @@ class Session:
     def _interleave(self, length: int, until: float, cycle_s: float) -> None:
         """Cycles until every encoder has its calls, as long as one more fits the time."""
         block = len(self.blocks)
-        for cycle in range(math.ceil(self.spec["calls"] / BLOCK)):
+        for cycle in range(math.ceil(self.spec["calls"] / self.block)):
             started = time.monotonic()
             if not self.variants or started + cycle_s > until:
                 return
             before = self.guards.read()
             for variant in self._shuffled():
-                for position in range(BLOCK):
-                    call = cycle * BLOCK + position
+                for position in range(self.block):
+                    call = cycle * self.block + position
                     self._timed(variant, length, Place("measured", call, cycle, block, position))
                 after = self.guards.read()
                 self._note_block(variant, length, cycle, block, before, after)
@@ -165,10 +164,10 @@ class Session:
     def _staged(self, length: int, until: float) -> None:
         for cycle in range(STAGED_CYCLES):
             for variant in self._shuffled():
-                for position in range(BLOCK):
+                for position in range(self.block):
                     if time.monotonic() >= until:
                         return
-                    call = cycle * BLOCK + position
+                    call = cycle * self.block + position
                     self._timed_stages(
                         variant, length, Place("staged", call, cycle, None, position)
                     )

@@ -21,10 +21,16 @@ METHOD = 1
 """Raised by hand when measuring code changes numbers."""
 IDENTITY = ("backbone", "backbone_revision", "depth", "pooling")
 """Fields of a trial that make an architecture."""
+BLOCK = 5
+"""Calls of one encoder in a row."""
 PASSES = 5
 """How often the list of texts is gone through, in another order each time."""
+TEXT_SEED = 0
+"""The texts are the same in every process; only their order is not."""
 ARM = "default"
 """Attention and graphs as the libraries choose them; an arm is a departure from that."""
+THREADS = 1
+"""Of the measured process: with more, one preempted thread holds up all others."""
 CANARY = "canary"
 """Name of the fixed encoder that is timed among the others."""
 
@@ -93,11 +99,12 @@ def profile_id(asked: dict[str, Any], node: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def units(identifier: str, latency: Latency, dtype: str, device: str) -> list[dict[str, Any]]:
+def units(
+    identifier: str, found: Sequence[Architecture], latency: Latency, dtype: str, device: str
+) -> list[dict[str, Any]]:
     """One paired unit a round: a fresh process that interleaves all encoders and the canary.
 
-    The models are added where their folders are known. Seeds come from the profile's id, so a
-    profile can be done again in the same order.
+    Seeds come from the profile's id, so a profile can be done again in the same order.
     """
     return [
         {
@@ -105,15 +112,18 @@ def units(identifier: str, latency: Latency, dtype: str, device: str) -> list[di
             "round": number,
             "kind": "paired",
             "arm": ARM,
+            "variants": [*(architecture.name for architecture in found), CANARY],
             "seed": int(hashlib.sha256(f"{identifier} {number}".encode()).hexdigest()[:8], 16),
             "device": device,
-            "threads": 1,
+            "threads": THREADS,
             "dtype": dtype,
             "batch": latency.batch,
             "inputs": latency.inputs,
             "lengths": list(latency.lengths),
             "calls": latency.calls,
             "warmup_calls": latency.warmup_calls,
+            "block": BLOCK,
+            "text_seed": TEXT_SEED,
             "texts": math.ceil(latency.calls / PASSES),
         }
         for number in range(latency.rounds)

@@ -28,6 +28,7 @@ from ray_ablation.grid import Grid
 from ray_ablation.latency import plan, summary
 from ray_ablation.latency.lease import HOLD_LIMIT_S, Holder, LeaseError, hold
 from ray_ablation.latency.plan import CANARY, Architecture
+from ray_ablation.latency.record import complete, enter, stored
 from ray_ablation.latency.samples import BLOCKS, MARKED_SAMPLES, join
 from ray_ablation.ledger import Ledger, read_frame, read_json, write_frame, write_json
 from ray_ablation.problems import Failure
@@ -71,6 +72,7 @@ class Job:
         folder: Where it is written, absolute.
         what: What its id says besides the node.
         dtype: As measured; a CPU profiles fp32.
+        folders: Where each encoder lies on the nodes; kept out of plan.json.
     """
 
     identifier: str
@@ -80,7 +82,7 @@ class Job:
     dtype: str
     latency: Latency
     found: list[Architecture]
-    models: list[dict[str, str]]
+    folders: dict[str, str]
     budget: Budget
 
 
@@ -121,7 +123,7 @@ def profile(
     try:
         with hold(grid.execution.device, local, budget.share(HOLD_LIMIT_S)) as holder:
             job = _job(grid.latency, found, ledger, holder.node(), budget)
-            earlier = _complete(ledger.latency_json(job.identifier))
+            earlier = complete(job.identifier, ledger)
             measured = None if earlier else _measure(job, holder)
     except LeaseError as error:
         return [Failure("latency", str(error))]
@@ -129,46 +131,9 @@ def profile(
         failures = _write(job, measured)
     else:
         failures = []
-        _enter(found, job.identifier, ledger)
+        enter(found, job.identifier, ledger)
     write_json(ledger.profile_json(grid.name), {"profile_id": job.identifier})
     return failures
-
-
-def stored(grid: Grid, trials: Sequence[Trial], ledger: Ledger) -> dict[str, Any] | None:
-    """The latency.json that a study points to, None when it has to be measured.
-
-    Trials added since then, of an architecture that was timed, are entered into it.
-    """
-    record = ledger.study_profile(grid.name)
-    if grid.latency is None or record is None or record["failures"]:
-        return None
-    found = plan.architectures(trials, ledger)
-    if record["what"] != plan.what(found, grid.latency):
-        return None
-    if grid.execution.device not in ("auto", record["device"]):
-        return None
-    return _enter(found, record["profile_id"], ledger)
-
-
-def _complete(file: Path) -> dict[str, Any] | None:
-    record = read_json(file)
-    return record if record is not None and not record["failures"] else None
-
-
-def _enter(found: Sequence[Architecture], identifier: str, ledger: Ledger) -> dict[str, Any] | None:
-    """Add trials to the record of a profile; the record."""
-    record = read_json(ledger.latency_json(identifier))
-    if record is None:
-        return None
-    added = False
-    for architecture in found:
-        listed = record["variants"][architecture.name]["trials"]
-        new = [trial for trial in architecture.trials if trial not in listed]
-        listed += new
-        added = added or bool(new)
-    if added:
-        write_json(ledger.latency_json(identifier), record)
-    return record
 
 
 def _job(
@@ -188,10 +153,7 @@ def _job(
         dtype="fp32" if node["device"] == "cpu" else latency.dtype,
         latency=latency,
         found=found,
-        models=[
-            {"variant": one.name, "folder": str(ledger.model_dir(one.trial).resolve())}
-            for one in found
-        ],
+        folders={one.name: str(ledger.model_dir(one.trial).resolve()) for one in found},
         budget=budget,
     )
 
@@ -200,7 +162,7 @@ def _measure(job: Job, holder: Holder) -> Measured:
     """Run the units one after the other; one that fails leaves no samples and the others go on."""
     shutil.rmtree(job.folder / "units", ignore_errors=True)
     gates = holder.wait_quiet(job.budget.share(GATE_LIMIT_S, 0.1))
-    units = plan.units(job.identifier, job.latency, job.dtype, job.node["device"])
+    units = plan.units(job.identifier, job.found, job.latency, job.dtype, job.node["device"])
     head = {"format": 1, "profile_id": job.identifier, "what": job.what, "node": job.node}
     write_json(job.folder / "plan.json", head | {"units": units})
     ended, processes = [], []
@@ -220,13 +182,12 @@ def _measure(job: Job, holder: Holder) -> Measured:
 
 
 def _run(job: Job, holder: Holder, unit: dict[str, Any], limit_s: float) -> dict[str, Any]:
-    models = [*job.models, {"variant": CANARY, "folder": ""}]
     soft_s = limit_s - max(WRITE_S, 0.1 * limit_s)
     try:
         if soft_s <= 0:
             raise LeaseError(f"not started: {job.latency.budget_s} s of budget are over")
         folder = str(_unit_folder(job, unit))
-        outcome = holder.run(folder, unit | {"variants": models}, limit_s, soft_s)
+        outcome = holder.run(folder, unit | {"folders": job.folders}, limit_s, soft_s)
         ended = asdict(outcome)
     except LeaseError as error:
         ended = {"error": str(error), "seconds": None}
@@ -239,4 +200,60 @@ def _unit_folder(job: Job, unit: dict[str, Any]) -> Path:
 
 def _frames(job: Job, processes: Sequence[dict[str, Any]], name: str) -> list[pd.DataFrame]:
     found = [read_frame(_unit_folder(job, process) / name) for process in processes]
-    return [frame for read in found if read is not None for frame in [read[0]]]
+    return [frame for frame, _ in filter(None, found)]
+
+
+def _write(job: Job, measured: Measured) -> list[Failure]:
+    """Write the profile, latency.json last; what failed."""
+    failures = _failures(job, measured)
+    about = {"profile_id": job.identifier}
+    write_frame(job.folder / "samples.parquet", measured.samples, about)
+    write_frame(job.folder / "blocks.parquet", measured.blocks, about)
+    if measured.processes:
+        first = _unit_folder(job, measured.processes[0])
+        write_json(job.folder / "environment.json", read_json(first / "environment.json") or {})
+    for process in measured.processes:
+        shutil.rmtree(_unit_folder(job, process))
+    asked = job.what["latency"]
+    record = {
+        "format": 1,
+        "profile_id": job.identifier,
+        "what": job.what,
+        "node": job.node,
+        "device": job.node["device"],
+        "dtype_asked": job.latency.dtype,
+        "dtype": job.dtype,
+        "threads": plan.THREADS,
+        "batch": job.latency.batch,
+        "inputs": job.latency.inputs,
+        **summary.summarise(
+            measured.samples,
+            measured.blocks,
+            measured.processes,
+            job.found,
+            asked,
+            job.node["device"],
+        ),
+        "gates": measured.gates,
+        "units": measured.units,
+        "failures": [asdict(failure) for failure in failures],
+        "budget_s": job.budget.seconds,
+        "seconds": round(job.budget.spent, 3),
+    }
+    write_json(job.folder / "latency.json", record)
+    return failures
+
+
+def _failures(job: Job, measured: Measured) -> list[Failure]:
+    trials = {one.name: one.trial for one in job.found} | {CANARY: CANARY}
+    encoders = {
+        f"{trials[name]} / latency": reason
+        for process in measured.processes
+        for name, reason in process["failures"].items()
+    }
+    rounds = {
+        f"latency / round {unit['round'] + 1}": unit["error"]
+        for unit in measured.units
+        if unit["error"] is not None
+    }
+    return [Failure(what, reason) for what, reason in {**encoders, **rounds}.items()]

@@ -41,6 +41,7 @@ SAMPLES = {
     "finite": "bool",
     **{f"{stage}_ns": "Int64" for stage in STAGES},
 }
+MARKED_SAMPLES = {**SAMPLES, "clock_ok": "bool"}
 BLOCKS = {
     **_PLACE,
     "cycle": "int64",

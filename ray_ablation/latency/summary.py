@@ -76,7 +76,7 @@ def summarise(
     Args:
         samples: Of all processes, with `clock_ok`.
         blocks: Of all processes.
-        processes: What each process said of itself: unit, variants, warmups.
+        processes: What each process said of itself: unit, variants, failures, warmups.
         found: What was to be timed, the reference first.
         asked: The grid's latency fields.
         device: cpu or cuda.

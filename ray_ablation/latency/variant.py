@@ -17,8 +17,6 @@ from ray_ablation.latency import canary
 from ray_ablation.latency.inputs import make_texts, texts_sha256
 from ray_ablation.latency.plan import CANARY
 
-TEXT_SEED = 0
-"""The texts are the same in every process; only their order is not."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 Features = dict[str, Tensor]
@@ -45,18 +43,18 @@ class Variant:
     shapes: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
     seen: set[tuple[int, ...]] = field(default_factory=set)
 
-    def prepare(self, length: int, inputs: str, count: int, batch: int) -> None:
-        """Make the texts of `count` different calls.
+    def prepare(self, length: int, inputs: str, count: int, batch: int, seed: int) -> None:
+        """Make the texts of `count` different calls of `batch` texts.
 
         Raises:
             InputError: There are none of that length.
             ValueError: The encoder has fewer positions.
         """
         tokens = self.tokens(length)
-        positions = getattr(self.encoder[0].auto_model.config, "max_position_embeddings", tokens)
+        positions = getattr(self.config, "max_position_embeddings", tokens)
         if tokens > positions:
             raise ValueError(f"{tokens} tokens asked; the encoder has {positions} positions")
-        made = make_texts(self.encoder.tokenizer, inputs, tokens, count * batch, TEXT_SEED)
+        made = make_texts(self.encoder.tokenizer, inputs, tokens, count * batch, seed)
         calls = [made[i : i + batch] for i in range(0, len(made), batch)]
         self.texts[length] = calls
         self.shapes[length] = [
@@ -66,6 +64,12 @@ class Variant:
     def tokens(self, length: int) -> int:
         """Tokens of its texts where `length` is asked; the canary's never change."""
         return canary.TOKENS if self.name == CANARY else length
+
+    @property
+    def config(self) -> Any:
+        """The transformer's."""
+        transformer: Any = self.encoder[0]
+        return transformer.auto_model.config
 
     def first_sight(self, length: int, text: int) -> bool:
         """Whether the shape of these texts is new to this encoder in this process."""
@@ -107,7 +111,7 @@ class Variant:
         return {
             "parameters": encoders.parameter_count(self.encoder),
             "dtype": next(name for name, kind in DTYPES.items() if kind == parameter.dtype),
-            "attention": self.encoder[0].auto_model.config._attn_implementation,
+            "attention": self.config._attn_implementation,
             "texts_sha256": {
                 str(length): texts_sha256([text for call in calls for text in call])
                 for length, calls in self.texts.items()
@@ -115,20 +119,20 @@ class Variant:
         }
 
 
-def load(entry: dict[str, str], spec: dict[str, Any]) -> Variant:
-    """Load the encoder of a unit's entry {variant, folder}; the canary has no folder.
+def load(name: str, spec: dict[str, Any]) -> Variant:
+    """Load an encoder of a unit from its folder there, and make its texts.
 
     Raises:
         BackboneError, InputError, ValueError: It cannot be loaded, or not with such texts.
     """
-    name, device = entry["variant"], spec["device"]
-    model = canary.build() if name == CANARY else encoders.load(Path(entry["folder"]))
+    device = spec["device"]
+    model = canary.build() if name == CANARY else encoders.load(Path(spec["folders"][name]))
     model = model.to(device=device, dtype=DTYPES[spec["dtype"]]).eval()
     _check_ready(model)
     inputs = "exact" if name == CANARY else spec["inputs"]
     variant = Variant(name, model, device, "max_length" if inputs == "padded" else True)
     for length in spec["lengths"]:
-        variant.prepare(length, inputs, spec["texts"], spec["batch"])
+        variant.prepare(length, inputs, spec["texts"], spec["batch"], spec["text_seed"])
     return variant
 
 

@@ -1,0 +1,266 @@
+"""The command: plan -> train -> evaluate -> profile -> report.
+
+    python -m ray_ablation.run grids/full.yaml                   the whole study
+    python -m ray_ablation.run grids/full.yaml --plan            what it comes to, and stop
+    python -m ray_ablation.run grids/full.yaml --local --only ID one trial in this process
+
+The same command resumes, heals and grows a study: what the ledger holds is not done again. Exit
+codes: 0 done, 1 something failed, 2 bad input, 130 stopped by Ctrl-C. Ray and torch are imported
+only by a phase that has work.
+"""
+
+import argparse
+import errno
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ray_ablation import grid as grids
+from ray_ablation import plan
+from ray_ablation.data.beir import Benchmark
+from ray_ablation.grid import Grid
+from ray_ablation.ledger import Ledger
+from ray_ablation.problems import Failure, UserError, unknown
+from ray_ablation.trial import Trial
+
+STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
+
+
+@dataclass
+class Study:
+    """A grid being worked on by this command."""
+
+    grid: Grid
+    ledger: Ledger
+    trials: list[Trial]
+    benchmarks: list[Benchmark]
+    arguments: argparse.Namespace
+    resources: ExitStack
+    failures: list[Failure] = field(default_factory=list)
+
+    def statuses(self) -> list[plan.Status]:
+        """Where the chosen trials stand now."""
+        chosen = set(self.trials)
+        return [s for s in plan.survey(self.grid, self.ledger) if s.trial in chosen]
+
+    def connect(self) -> None:
+        """Be connected to Ray from here to the end of the command, unless --local."""
+        if self.arguments.local:
+            return
+        from ray_ablation import cluster
+
+        address = self.arguments.address
+        self.resources.enter_context(cluster.start_ray(self.grid.execution, address=address))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    parsed = _parser().parse_args(arguments)
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    try:
+        return _run(parsed)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; what is done is kept, the same command goes on", file=sys.stderr)
+        return 130
+    except OSError as error:
+        if error.errno not in STORAGE_ERRORS:
+            raise
+        place = error.filename or parsed.storage or "the results folder"
+        print(
+            f"{place}: {error.strerror}. What is done is kept; make room, or give another folder "
+            "with --storage, and run the same command again",
+            file=sys.stderr,
+        )
+        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    grid = _load(arguments)
+    ledger = Ledger(Path(grid.execution.storage))
+    trials = [grid.trial(arguments.only)] if arguments.only else list(grid.trials)
+    benchmarks = _benchmarks(grid, arguments.benchmark)
+    with ExitStack() as resources:
+        study = Study(grid, ledger, trials, benchmarks, arguments, resources)
+        if arguments.plan:
+            print(plan.describe(grid, study.statuses()))
+            return 0
+        ledger.check_writable()
+        resources.enter_context(ledger.study_lock(grid.name))
+        ledger.open_study(grid)
+        _go(study)
+    return _conclude(study)
+
+
+def _load(arguments: argparse.Namespace) -> Grid:
+    grid = grids.load(arguments.grid)
+    storage = arguments.storage or grid.execution.storage
+    storage = str(grids.expand_path(storage, "execution.storage"))
+    return replace(grid, execution=grid.execution.model_copy(update={"storage": storage}))
+
+
+def _benchmarks(grid: Grid, name: str | None) -> list[Benchmark]:
+    found = [benchmark for benchmark in grid.benchmarks if name in (None, benchmark.name)]
+    if not found:
+        names = [benchmark.name for benchmark in grid.benchmarks]
+        raise UserError(f"--benchmark: {unknown('benchmark of this grid', str(name), names)}")
+    return found
+
+
+def _go(study: Study) -> None:
+    """The phases asked for, one after another, each told with its time."""
+    chosen = [study.arguments.phase] if study.arguments.phase else list(PHASES)
+    statuses = study.statuses()
+    print(plan.summary(study.grid, statuses))
+    if chosen != ["report"]:
+        plan.preflight(study.grid, statuses, study.benchmarks, study.ledger, _say)
+    for name in chosen:
+        started = time.monotonic()
+        print(f"{name}:")
+        PHASES[name](study)
+        _say(f"{time.monotonic() - started:.1f} s")
+
+
+def train(study: Study) -> None:
+    """Train what is not trained."""
+    pending = [status.trial for status in study.statuses() if status.record is None]
+    if not pending:
+        _say("nothing to do")
+    elif study.arguments.local:
+        study.failures += _train_here(study, pending)
+    else:
+        from ray_ablation import tune
+
+        study.connect()
+        study.failures += tune.train(study.grid, pending, study.ledger)
+
+
+def _train_here(study: Study, pending: list[Trial]) -> list[Failure]:
+    """The same trials in this process, where a debugger works."""
+    from ray_ablation import train as training
+    from ray_ablation.progress import Progress, Work
+    from ray_ablation.views import open_view
+
+    progress = Progress([Work(trial.id, trial.steps, trial.steps) for trial in pending])
+    sources = study.grid.sources()
+    with open_view(progress) as view:
+        for trial in pending:
+            progress.started(trial.id)
+            view.changed(progress.trials[trial.id])
+
+            def report(row: dict[str, object], trial_id: str = trial.id) -> None:
+                progress.reported(trial_id, row)
+                view.changed(progress.trials[trial_id])
+
+            try:
+                training.train_trial(trial, sources, study.ledger, study.grid.execution, report)
+                progress.finished(trial.id)
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                progress.failed(trial.id, reason)
+                study.ledger.fail_trial(trial, reason, traceback.format_exc())
+                if study.arguments.only:
+                    raise  # for the debugger, or to be read whole
+            view.changed(progress.trials[trial.id])
+    failed = [progress.trials[t.id] for t in pending if study.ledger.read_trial(t.id) is None]
+    return [Failure(trial.id, trial.reason or "left no record") for trial in failed]
+
+
+def evaluate(study: Study) -> None:
+    """Score what is not scored."""
+    from ray_ablation import cells
+    from ray_ablation import evaluate as evaluation
+    from ray_ablation.data.beir import prepare
+
+    execution = study.grid.execution
+    cache = study.ledger.cache_dir(execution.cache)
+    prepared = [prepare(b, study.grid.path(b.name), cache) for b in study.benchmarks]
+    work, _ = cells.missing(study.grid, study.trials, study.ledger, prepared, lambda text: None)
+    if work and execution.evaluate != "local":
+        study.connect()
+    if not work:
+        _say("nothing to do")
+    study.failures += evaluation.evaluate(
+        study.grid, study.trials, study.ledger, benchmarks=study.benchmarks, say=_say
+    )
+
+
+def profile(study: Study) -> None:
+    """Profile the architectures, with nothing else running."""
+    if study.grid.latency is None:
+        _say("left out: latency is null in the grid")
+        return
+    from ray_ablation.latency import profile as profiling
+    from ray_ablation.latency import record
+
+    if record.stored(study.grid, study.trials, study.ledger) is not None:
+        _say("nothing to do")
+        return
+    study.connect()
+    local = study.arguments.local
+    study.failures += profiling.profile(study.grid, study.trials, study.ledger, local=local)
+
+
+def report(study: Study) -> None:
+    """Write the study's report from the ledger."""
+    from analysis import report as reporting
+
+    _say(str(reporting.write_report(study.grid.name, study.ledger)))
+
+
+def _conclude(study: Study) -> int:
+    """The last lines: what failed, why, and how to run it alone."""
+    if not study.failures:
+        return 0
+    print(f"{len(study.failures)} failed:", file=sys.stderr)
+    for failure in study.failures:
+        print(f"  {failure.what}: {failure.reason}", file=sys.stderr)
+    first = study.failures[0].what.partition(" / ")[0]
+    storage = f" --storage {study.arguments.storage}" if study.arguments.storage else ""
+    print(
+        f"one alone, in this process:\n"
+        f"  python -m ray_ablation.run {study.arguments.grid} --local --only {first}{storage}",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _say(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m ray_ablation.run",
+        description="Train, evaluate, profile and report every trial of a grid. The same command "
+        "resumes a stopped study and does only what is missing.",
+    )
+    parser.add_argument("grid", help="the study, a YAML file")
+    parser.add_argument("--plan", action="store_true", help="print every trial and stop")
+    parser.add_argument("--phase", choices=list(PHASES), help="this phase alone")
+    parser.add_argument(
+        "--only", metavar="ID", help="this trial alone; the start of its id will do"
+    )
+    parser.add_argument("--benchmark", metavar="NAME", help="score this benchmark alone")
+    parser.add_argument("--local", action="store_true", help="all in this process, without Ray")
+    parser.add_argument("--storage", metavar="FOLDER", help="where results lie (default: results)")
+    parser.add_argument("--address", help="a running Ray cluster (default: RAY_ADDRESS, else own)")
+    return parser
+
+
+PHASES: dict[str, Callable[[Study], None]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "profile": profile,
+    "report": report,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""The house: a module imports only what its row names, and Ray stays at the rim.
+
+The rows are the decision; a new import is a change of the architecture and is made here first.
+Leaves (names, settings, errors) are open to all and left out of the rows.
+"""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+LEAVES = {"trial", "settings", "problems", "layers", "backbones"}
+DATA = {"data"}
+
+ROWS = {
+    "trial": {"layers", "problems"},
+    "settings": {"trial"},
+    "problems": set(),
+    "layers": set(),
+    "backbones": {"problems"},
+    "grid": DATA,  # the registries, so that every unknown name is reported at the door
+    "ledger": {"grid"},
+    "frames": {"grid", "ledger", *DATA},
+    "data": DATA,
+    "encoder": set(),
+    "batches": set(),
+    "throughput": set(),
+    "provenance": set(),
+    "checkpoint": {"ledger"},
+    "fine_tune": {"batches", "checkpoint", "throughput", *DATA},
+    "train": {"checkpoint", "provenance", "encoder", "fine_tune", "ledger", *DATA},
+    "plan": {"grid", "ledger", *DATA},
+    "search": set(),
+    "metrics": set(),
+    "embed": set(),
+    "retrieve": {"embed", "encoder", "search", *DATA},
+    "cells": {"grid", "ledger", "metrics", "retrieve", "search", *DATA},
+    "evaluate": {"cells", "cluster", "grid", "ledger", "retrieve", "telemetry", *DATA},
+    "cluster": set(),
+    "telemetry": set(),
+    "progress": set(),
+    "views": {"progress"},
+    "tune": {"cluster", "grid", "ledger", "progress", "telemetry", "train", "views"},
+    "latency": {"cluster", "encoder", "frames", "grid", "latency", "ledger"},
+    "analysis": {"analysis", "frames", "grid", "latency", "ledger"},
+}
+RAY = {"cluster", "tune", "evaluate", "telemetry", "latency/lease"}
+
+
+def modules() -> dict[str, Path]:
+    files = [p for top in ("ray_ablation", "analysis") for p in (ROOT / top).rglob("*.py")]
+    return {
+        str(p.relative_to(ROOT).with_suffix("")).removeprefix("ray_ablation/"): p
+        for p in files
+        if p.name != "__init__.py"
+    }
+
+
+def room(name: str) -> str:
+    return name.split("/")[0]
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names of everything imported anywhere in a file."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def own(names: set[str]) -> set[str]:
+    """Rooms of ours among them."""
+    found = {name.split(".")[1] for name in names if name.startswith("ray_ablation.")}
+    return found | {"analysis" for name in names if name.split(".")[0] == "analysis"}
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_a_module_imports_only_what_its_row_names(name):
+    if name == "run":
+        return  # the command may name every room
+    open_to_it = set() if name in LEAVES else LEAVES
+    extra = own(imported(modules()[name])) - open_to_it - ROWS[room(name)]
+    assert not extra, f"{name} imports {sorted(extra)}"
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_ray_stays_at_the_rim(name):
+    uses = any(found.split(".")[0] == "ray" for found in imported(modules()[name]))
+    assert uses <= (name in RAY)
+
+
+def test_the_graph_has_no_cycle():
+    graph = {name: own(imported(path)) - {room(name)} for name, path in modules().items()}
+    by_room: dict[str, set[str]] = {}
+    for name, targets in graph.items():
+        by_room.setdefault(room(name), set()).update(targets)
+    done: set[str] = set()
+    while len(done) < len(by_room):
+        free = {r for r in by_room if r not in done and by_room[r] <= done | {r}}
+        assert free, f"cycle among {sorted(set(by_room) - done)}"
+        done |= free
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("ray_ablation.run", ("ray", "torch", "transformers")),
+        ("ray_ablation.ledger", ("ray", "torch")),
+        ("analysis.report", ("ray", "torch")),
+    ],
+)
+def test_light_modules_stay_light(module, absent):
+    script = f"import sys, {module}; print([n for n in {absent!r} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
