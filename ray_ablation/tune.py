@@ -152,7 +152,7 @@ class Session:
 
     def _trainable(self) -> Callable[[dict[str, Any]], None]:
         trials, ledger, execution = self.trials, self.ledger, self.execution
-        sources, train_trial = local_folders(self.grid, trials.values()), self.train_trial
+        sources, train_trial = self.grid.sources(), self.train_trial
 
         def train_one(config: dict[str, Any]) -> None:
             run_trial(trials[config["trial"]["id"]], sources, ledger, execution, train_trial)
@@ -268,17 +268,6 @@ def settle(execution: Execution, ledger: Ledger) -> Execution:
     """Execution as workers need it: the device decided, the cache absolute."""
     cache = ledger.cache_dir(execution.cache).resolve()
     return cluster.settle_device(execution).model_copy(update={"cache": str(cache)})
-
-
-def local_folders(grid: Grid, trials: Iterable[Trial]) -> dict[str, Path]:
-    """Absolute folders of the backbones and train sets that the grid or the name itself gives."""
-    names = {name for t in trials for name in (t.backbone, *([t.train_set] if t.steps else []))}
-    found = {name: grid.path(name) or Path(name) for name in sorted(names)}
-    return {
-        name: folder.resolve()
-        for name, folder in found.items()
-        if name in grid.paths or folder.is_dir()
-    }
 
 
 def one_line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from transformers import AutoModel
 from ray_ablation import encoder as encoders
 from ray_ablation.backbones import BackboneError
 from ray_ablation.trial import Trial
-from tests.tiny import WORDS, tiny_bert
+from tiny import WORDS, tiny_bert
 
 LAYERS = 4
 TEXTS = [" ".join(WORDS[i : i + 3 + i]) for i in range(5)]

@@ -21,7 +21,7 @@ from ray_ablation.settings import Execution
 from ray_ablation.throughput import Meter
 from ray_ablation.train import train_trial
 from ray_ablation.trial import Trial
-from tests.tiny import hard_negatives, tiny_bert
+from tiny import hard_negatives, tiny_bert
 
 CPU = torch.device("cpu")
 EXECUTION = Execution(device="cpu", log_every_steps=1, checkpoint_every_steps=2)

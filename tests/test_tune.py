@@ -308,8 +308,7 @@ def test_killed_driver_leaves_done_trials_alone_and_resumes_the_other(tmp_path):
 
     from ray_ablation.train import train_trial
 
-    sources = tune.local_folders(grid, [killed])
-    whole = train_trial(killed, sources, Ledger(tmp_path / "whole"), grid.execution)
+    whole = train_trial(killed, grid.sources(), Ledger(tmp_path / "whole"), grid.execution)
     assert whole["result"]["encoder_sha256"] == record["result"]["encoder_sha256"]
     assert len(whole["attempts"]) == 1
 

@@ -43,10 +43,9 @@ class CorpusAudit:
             self._empty += 1
 
     def counts(self) -> dict[str, int]:
-        """Documents, and how many of them are out of the ordinary in which way."""
+        """How many documents are out of the ordinary, and in which way."""
         distinct = len(np.unique(np.array(self._texts, dtype=np.uint64)))
         return {
-            "documents": len(self),
             "empty_texts": self._empty,
             "repeated_texts": len(self._texts) - distinct,
             "null_titles": self._null_titles,

@@ -66,8 +66,8 @@ class Prepared:
     Attributes:
         benchmark: What was prepared.
         folder: Where it lies.
-        about: `sha256` of the content (corpus, queries, qrels, split), `documents`, `queries`,
-            and the counts of the `audit`.
+        about: `sha256` of the content (corpus, queries, qrels, split); how many `documents`,
+            `queries` and `judged_pairs`; `audit`, how many of them are odd in which way.
     """
 
     benchmark: Benchmark
@@ -133,16 +133,12 @@ def _fill(folder: Path, files: Files) -> dict[str, Any]:
     _write(folder / "queries.parquet", QUERIES, list(queries.items()))
     _write(folder / "qrels.parquet", QRELS, rows)
     without = sum(max(found.values()) <= 0 for found in qrels.values())
-    counts = {
-        "queries": len(queries),
-        "judged_pairs": len(rows),
-        "repeated_judgements": repeated,
-        "queries_without_positive": without,
-    }
+    odd = {"repeated_judgements": repeated, "queries_without_positive": without}
     return {
         "documents": len(audit),
         "queries": len(queries),
-        "audit": audit.counts() | counts,
+        "judged_pairs": len(rows),
+        "audit": audit.counts() | odd,
     }
 
 

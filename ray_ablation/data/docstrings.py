@@ -11,8 +11,8 @@ standard library, numpy and pandas; a text that stands in both is left out of th
         about.json                               what was found and what was left out
 
 The key is made of the names, sizes and modification times of the sources: looking at them takes
-0.1 s, parsing them 10 s. What is trained and scored on is pinned by content elsewhere. The order of
-files on disk plays no part: passages are sorted by id, and those of a benchmark chosen by a hash.
+0.1 s, parsing them 12 s. What is trained and scored on is pinned by content elsewhere. No order of
+files on disk plays a part: passages are sorted by id, a benchmark's are chosen by hash.
 """
 
 import ast
@@ -25,7 +25,7 @@ import os
 import re
 import sysconfig
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,9 +56,8 @@ WORD = re.compile(r"[^\W\d_]{2,}")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`:])")
 # A summary that names no content of its own, or is not a summary but a heading or a signature.
 BOILERPLATE = re.compile(
-    r"(see|alias|deprecated|todo|fixme|note|notes|warning|internal|copied|adapted|taken|args"
-    r"|arguments|parameters|returns?:|raises|yields|examples?|usage)\b"
-    r"|[\w.]+\s*\(|[\w*]+ *:|.*:$",
+    r"(see|alias|deprecated|todo|fixme|notes?|warning|internal|copied|adapted|taken|args|arguments"
+    r"|parameters|raises|yields|examples?|usage)\b|[\w.]+\s*\(|[\w*]+ *:|.*:$",
     re.IGNORECASE,
 )
 
@@ -148,7 +147,7 @@ def _fill(folder: Path, sources: dict[Library, list[Source]]) -> dict[str, Any]:
     for library, files in sources.items():
         passages[library], libraries[library.name] = read_library(library, _root(library), files)
     pool = sorted(passage for library in TRAIN for passage in passages[library])
-    train, repeated = distinct(pool, set())
+    train, repeated = distinct(pool)
     pq.write_table(pa.Table.from_pylist([p._asdict() for p in train]), folder / "train.parquet")
     # Before repeats are dropped: what is left out of training may still not be scored on.
     seen = {normal(text) for passage in pool for text in passage[1:]}
@@ -237,9 +236,9 @@ def normal(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", text.lower()))
 
 
-def distinct(passages: list[Passage], seen: set[str]) -> tuple[list[Passage], int]:
+def distinct(passages: list[Passage]) -> tuple[list[Passage], int]:
     """Passages whose query and document are new, the first of each, and how many are not."""
-    known = set(seen)
+    known: set[str] = set()
     kept = []
     for passage in passages:
         texts = {normal(passage.query), normal(passage.document)}
@@ -257,8 +256,8 @@ def write_benchmark(folder: Path, passages: list[Passage], trained: set[str]) ->
         passages: All of the library, sorted by id.
         trained: Normal texts that a train set holds.
     """
-    fresh, in_train_set = _without(passages, trained)
-    usable, repeated = distinct(fresh, set())
+    fresh = [p for p in passages if not {normal(p.query), normal(p.document)} & trained]
+    usable, repeated = distinct(fresh)
     # By hash: a library that changes one function changes one document of the benchmark.
     chosen = sorted(sorted(usable, key=lambda p: _hash(p.id))[:BENCHMARK_DOCUMENTS])
     corpus = [{"_id": p.id, "title": "", "text": p.document} for p in chosen]
@@ -268,20 +267,19 @@ def write_benchmark(folder: Path, passages: list[Passage], trained: set[str]) ->
     _write_lines(folder / "queries.jsonl", map(json.dumps, queries))
     judged = (f"q-{p.id}\t{p.id}\t1" for p in chosen)
     _write_lines(folder / "qrels" / "test.tsv", ("query-id\tcorpus-id\tscore", *judged))
-    counts = {"usable": len(passages), "in_train_set": in_train_set, "repeated": repeated}
-    return counts | {"documents": len(chosen)}
-
-
-def _without(passages: list[Passage], texts: set[str]) -> tuple[list[Passage], int]:
-    kept = [p for p in passages if not {normal(p.query), normal(p.document)} & texts]
-    return kept, len(passages) - len(kept)
+    return {
+        "usable": len(passages),
+        "in_train_set": len(passages) - len(fresh),
+        "repeated": repeated,
+        "documents": len(chosen),
+    }
 
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _write_lines(path: Path, lines: Any) -> None:
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 

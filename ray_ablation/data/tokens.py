@@ -10,17 +10,15 @@ Shapes: R rows, C columns (query, positive, negatives), B batch, N = B * C texts
 
 import hashlib
 import json
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from filelock import FileLock
 from numpy.typing import NDArray
 
+from ray_ablation.data.cache import build
 from ray_ablation.data.triples import Sample
 
 ROWS_AT_A_TIME = 10_000
@@ -66,12 +64,13 @@ def tokenise(sample: Sample, part: str, tokenizer: Any, max_length: int, cache: 
     """
     text = f"{sample.manifest['sha256']}/{part}/{max_length}/{_vocabulary(tokenizer)}"
     folder = cache / "tokens" / hashlib.sha256(text.encode()).hexdigest()[:16]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if not folder.exists():
-            table = sample.train() if part == "train" else sample.held_out()
-            _build(table, tokenizer, max_length, folder)
-    return _read(folder)
+
+    def fill(into: Path) -> dict[str, Any]:
+        table = sample.train() if part == "train" else sample.held_out()
+        return _write(table, tokenizer, max_length, into)
+
+    about = build(folder, fill)
+    return _read(folder, about["truncated"])
 
 
 def text_key(text: str) -> int:
@@ -85,15 +84,12 @@ def _vocabulary(tokenizer: Any) -> str:
     return json.dumps(state | {"truncation": None, "padding": None}, sort_keys=True)
 
 
-def _build(table: pa.Table, tokenizer: Any, max_length: int, folder: Path) -> None:
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
+def _write(table: pa.Table, tokenizer: Any, max_length: int, folder: Path) -> dict[str, Any]:
     names = table.column_names
     cut = np.zeros(len(names), dtype=np.int64)
     lengths: list[Ints] = []
     keys: list[Ints] = []
-    with (temporary / "values.int32").open("wb") as file:
+    with (folder / "values.int32").open("wb") as file:
         for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
             rows = list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
             texts = [text for row in rows for text in row]
@@ -105,18 +101,15 @@ def _build(table: pa.Table, tokenizer: Any, max_length: int, folder: Path) -> No
             keys.append(np.array([text_key(text) for text in texts]).reshape(len(rows), -1))
             over = [bool(encoding.overflowing) for encoding in encodings]
             cut += np.array(over).reshape(len(rows), -1).sum(axis=0)
-    offsets = np.concatenate([[0], *lengths]).cumsum()
-    np.save(temporary / "offsets.npy", offsets)
-    np.save(temporary / "keys.npy", np.concatenate([np.empty((0, len(names)), np.int64), *keys]))
+    np.save(folder / "offsets.npy", np.concatenate([[0], *lengths]).cumsum())
+    np.save(folder / "keys.npy", np.concatenate([np.empty((0, len(names)), np.int64), *keys]))
     shares = {name: int(n) / max(1, len(table)) for name, n in zip(names, cut, strict=True)}
-    (temporary / "truncated.json").write_text(json.dumps(shares))
-    os.replace(temporary, folder)
+    return {"truncated": shares}
 
 
-def _read(folder: Path) -> Tokens:
+def _read(folder: Path, truncated: dict[str, float]) -> Tokens:
     offsets = np.load(folder / "offsets.npy", mmap_mode="r")
     file = folder / "values.int32"
     # An empty file cannot be mapped.
     values = np.memmap(file, dtype=np.int32, mode="r") if offsets[-1] else np.empty(0, np.int32)
-    keys = np.load(folder / "keys.npy", mmap_mode="r")
-    return Tokens(values, offsets, keys, json.loads((folder / "truncated.json").read_text()))
+    return Tokens(values, offsets, np.load(folder / "keys.npy", mmap_mode="r"), truncated)

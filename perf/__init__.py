@@ -1,0 +1,1 @@
+"""How fast, side by side with the libraries a user would pick instead; see README.md."""
