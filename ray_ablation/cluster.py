@@ -25,7 +25,8 @@ Resources = Mapping[str, float]
 
 # The kernel kills one worker that takes too much memory, and its work is done again. Ray's own
 # memory monitor would raise an error that Tune does not know and that ends the whole session.
-MONITOR = {"RAY_memory_monitor_refresh_ms": "0"}
+# The core's own log goes to files; on the terminal it would stand between our lines.
+CORE = {"RAY_memory_monitor_refresh_ms": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 KNOCK_S = 5.0
 SETTINGS = {"CPU": "execution.cpus_per_trial", "GPU": "execution.gpus_per_trial"}
 
@@ -57,7 +58,7 @@ def start_ray(
         own = {"num_cpus": usable_cpus(), "include_dashboard": dashboard}
         _give_token()
     # Ray sets RAY_AUTH_MODE when it starts a cluster; it is put back with the rest.
-    with environment({**MONITOR, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE")}), quiet():
+    with environment({**CORE, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE")}), quiet():
         try:
             _knock(address)
             ray.init(

@@ -139,7 +139,7 @@ def weights_sha256(module: nn.Module) -> str:
 
 def _silence_bars() -> None:
     # A bar for each load and save would bury what the command says about a study.
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _stack(model: nn.Module) -> tuple[str, str, nn.ModuleList]:

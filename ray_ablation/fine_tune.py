@@ -91,7 +91,8 @@ class FineTuning:
         self._losses: list[Tensor] = []
         self._norm = torch.zeros(())
         self._epoch = 0
-        self._transformer: Any = encoder[0].auto_model
+        transformer: Any = encoder[0]
+        self._transformer = transformer.auto_model
         if gradient_checkpointing:
             self._transformer.activation_checkpointing_enable({"use_reentrant": False})
 

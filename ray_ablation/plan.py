@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
+
 from ray_ablation import backbones
 from ray_ablation.data import beir, triples
 from ray_ablation.grid import Grid
@@ -170,12 +172,26 @@ def _samples(
         if not trial.steps:
             continue
         sample = triples.prepare(trial, grid.path(trial.train_set), cache)
+        _check_batches(trial, sample)
         samples[trial.id] = sample
         sha256 = str(sample.manifest["sha256"])
         if sha256 not in told:
             told.add(sha256)
             say(_sample_line(trial, sample))
     return samples
+
+
+def _check_batches(trial: Trial, sample: triples.Sample) -> None:
+    """Refuse a batch that cannot be filled without a text twice."""
+    rows = sample.train()
+    for column in ("query", "positive"):
+        distinct = pc.count_distinct(rows.column(column)).as_py()
+        if distinct < trial.batch:
+            raise PreflightError(
+                f"train set {trial.train_set}: {len(rows)} rows hold {distinct} distinct texts as "
+                f"{column}; a batch of {trial.batch} in which none stands twice cannot be made. "
+                "Lower batch, or raise samples"
+            )
 
 
 def _sample_line(trial: Trial, sample: triples.Sample) -> str:

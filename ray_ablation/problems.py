@@ -92,6 +92,12 @@ def _model_of(kind: Any) -> type[BaseModel] | None:
     return None
 
 
+def one_line(error: BaseException) -> str:
+    """The error's type and text."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 @dataclass(frozen=True)
 class Failure:
     """One piece of work that did not succeed while the others went on.

@@ -13,20 +13,26 @@ import argparse
 import errno
 import logging
 import sys
+import textwrap
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ray_ablation import grid as grids
 from ray_ablation import plan
 from ray_ablation.data.beir import Benchmark
 from ray_ablation.grid import Grid
 from ray_ablation.ledger import Ledger
-from ray_ablation.problems import Failure, UserError, unknown
+from ray_ablation.problems import Failure, UserError, one_line, unknown
 from ray_ablation.trial import Trial
+
+if TYPE_CHECKING:
+    from ray_ablation.progress import Progress
+    from ray_ablation.views import View
 
 STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
 
@@ -123,7 +129,7 @@ def _go(study: Study) -> None:
         plan.preflight(study.grid, statuses, study.benchmarks, study.ledger, _say)
     for name in chosen:
         started = time.monotonic()
-        print(f"{name}:")
+        print(f"{name}:", flush=True)
         PHASES[name](study)
         _say(f"{time.monotonic() - started:.1f} s")
 
@@ -144,33 +150,37 @@ def train(study: Study) -> None:
 
 def _train_here(study: Study, pending: list[Trial]) -> list[Failure]:
     """The same trials in this process, where a debugger works."""
-    from ray_ablation import train as training
     from ray_ablation.progress import Progress, Work
     from ray_ablation.views import open_view
 
-    progress = Progress([Work(trial.id, trial.steps, trial.steps) for trial in pending])
-    sources = study.grid.sources()
+    progress = Progress([Work(trial.id, trial.steps, trial.cost) for trial in pending])
+    failures: list[Failure] = []
     with open_view(progress) as view:
-        for trial in pending:
+        for trial in sorted(pending, key=Trial.longest_first):
             progress.started(trial.id)
-            view.changed(progress.trials[trial.id])
-
-            def report(row: dict[str, object], trial_id: str = trial.id) -> None:
-                progress.reported(trial_id, row)
-                view.changed(progress.trials[trial_id])
-
             try:
-                training.train_trial(trial, sources, study.ledger, study.grid.execution, report)
-                progress.finished(trial.id)
+                _train_one(study, trial, progress, view)
             except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
-                progress.failed(trial.id, reason)
-                study.ledger.fail_trial(trial, reason, traceback.format_exc())
-                if study.arguments.only:
+                failures.append(Failure(trial.id, one_line(error)))
+                progress.failed(trial.id, one_line(error))
+                study.ledger.fail_trial(trial, one_line(error), traceback.format_exc())
+                if study.arguments.only and not isinstance(error, UserError):
                     raise  # for the debugger, or to be read whole
             view.changed(progress.trials[trial.id])
-    failed = [progress.trials[t.id] for t in pending if study.ledger.read_trial(t.id) is None]
-    return [Failure(trial.id, trial.reason or "left no record") for trial in failed]
+    return failures
+
+
+def _train_one(study: Study, trial: Trial, progress: "Progress", view: "View") -> None:
+    from ray_ablation.train import train_trial
+
+    def report(row: dict[str, Any]) -> None:
+        progress.reported(trial.id, row)
+        view.changed(progress.trials[trial.id])
+
+    view.changed(progress.trials[trial.id])
+    grid = study.grid
+    train_trial(trial, grid.sources(), study.ledger, grid.execution, report)
+    progress.finished(trial.id)
 
 
 def evaluate(study: Study) -> None:
@@ -233,7 +243,7 @@ def _conclude(study: Study) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"  {text}", flush=True)
+    print(textwrap.indent(text, "  "), flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

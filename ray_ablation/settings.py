@@ -68,8 +68,8 @@ class Execution(Strict):
 
     device: Literal["auto", "cuda", "cpu"] = "auto"
     """auto is cuda where there is one."""
-    gpus_per_trial: Annotated[float, Field(gt=0)] = 1.0
-    """GPUs a trial holds on a cuda device."""
+    gpus_per_trial: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of a GPU that a trial holds on a cuda device; a trial never spans several."""
     cpus_per_trial: Annotated[int, Field(ge=1)] = 1
     """CPUs a trial holds, and the threads it computes with."""
     gradient_checkpointing: bool = False

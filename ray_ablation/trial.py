@@ -150,6 +150,15 @@ class Trial(Strict):
         return -(-numerator * self.steps // denominator)
 
     @property
+    def cost(self) -> float:
+        """Layers x texts x their longest length: proportional to training time on one backbone."""
+        return float(self.depth * self.examples * (2 + self.negatives) * self.max_length)
+
+    def longest_first(self) -> tuple[float, str]:
+        """Sort key: costly trials first, so that the last to end are short; equal ones by id."""
+        return -self.cost, self.id
+
+    @property
     def eval_interval(self) -> int:
         """Steps between evaluation losses."""
         return self.eval_every_steps or max(1, self.steps // 10)

@@ -14,7 +14,7 @@ A trial that raises is tried again `execution.max_failures` times, unless what i
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from ray.tune.logger import JsonLoggerCallback
 from ray_ablation import cluster, telemetry
 from ray_ablation.grid import Grid
 from ray_ablation.ledger import Ledger
-from ray_ablation.problems import Failure, UserError
+from ray_ablation.problems import Failure, UserError, one_line
 from ray_ablation.progress import Progress, Work
 from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
@@ -97,8 +97,8 @@ class Session:
         cluster.check_fits(self.needs, nodes)
         fitting = cluster.slots(self.needs, nodes)
         self.slots = min(fitting, self.execution.max_concurrent or fitting)
-        self.trials = {trial.id: trial for trial in longest_first(pending)}
-        works = (Work(trial.id, trial.steps, cost(trial)) for trial in self.trials.values())
+        self.trials = {trial.id: trial for trial in sorted(pending, key=Trial.longest_first)}
+        works = (Work(trial.id, trial.steps, trial.cost) for trial in self.trials.values())
         self.progress = Progress(works)
 
     def run(self, view: View) -> str | None:
@@ -253,26 +253,10 @@ def last_row(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
     return plain | {"id": trial.id, "step": trial.steps, "steps": trial.steps}
 
 
-def longest_first(trials: Iterable[Trial]) -> list[Trial]:
-    """Costly trials first, so that the last ones to end are short; equal ones by id."""
-    return sorted(trials, key=lambda trial: (-cost(trial), trial.id))
-
-
-def cost(trial: Trial) -> float:
-    """Layers x texts x their longest length: proportional to the time of training one backbone."""
-    texts = trial.examples * (2 + trial.negatives)
-    return float(trial.depth * texts * trial.max_length)
-
-
 def settle(execution: Execution, ledger: Ledger) -> Execution:
     """Execution as workers need it: the device decided, the cache absolute."""
     cache = ledger.cache_dir(execution.cache).resolve()
     return cluster.settle_device(execution).model_copy(update={"cache": str(cache)})
-
-
-def one_line(error: BaseException) -> str:
-    """The error's type and text."""
-    return " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
 
 
 def last_error(noted: str) -> str:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from tiny_encoder import tiny_encoder
 
 from ray_ablation.embed import EmbedError, embed, embed_counted
+from tiny_encoder import tiny_encoder
 
 TEXTS = [
     "hello world",

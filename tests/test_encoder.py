@@ -94,5 +94,5 @@ def test_missing_and_damaged_models_are_named(backbone, tmp_path):
     encoders.save(build(backbone, 1), tmp_path / "model")
     weights = tmp_path / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
-    with pytest.raises(BackboneError, match="encoder in .* cannot be loaded"):
+    with pytest.raises(BackboneError, match=r"encoder in .* cannot be loaded"):
         encoders.load(tmp_path / "model")

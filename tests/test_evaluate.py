@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import pytrec_eval
 import torch
-from tiny_encoder import tiny_encoder
 
 from ray_ablation import cluster, metrics
 from ray_ablation import encoder as encoders
@@ -22,6 +21,7 @@ from ray_ablation.ledger import Ledger, write_frame
 from ray_ablation.problems import Failure
 from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
+from tiny_encoder import tiny_encoder
 
 # Document ids are integers and collide with query ids. Query n asks for document n + 30.
 RNG = np.random.default_rng(0)

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-import synthetic
 
+import synthetic
 from analysis.configurations import layout, short
 from analysis.figures import FIGURES, draw
 from analysis.plots import style

@@ -2,8 +2,8 @@
 
 import pandas as pd
 import pytest
-import synthetic
 
+import synthetic
 from ray_ablation import frames
 from ray_ablation import grid as grids
 from ray_ablation.latency.frame import latency_frame

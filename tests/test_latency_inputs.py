@@ -1,11 +1,11 @@
 """Texts of an exact length, checked by tokenising them again."""
 
 import pytest
-from tiny import tiny_bert
 from transformers import AutoTokenizer
 
 from ray_ablation.backbones import locate
 from ray_ablation.latency import canary, inputs
+from tiny import tiny_bert
 
 
 @pytest.fixture(scope="module")

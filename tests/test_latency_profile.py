@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import ray
-from tiny import tiny_bert
 
 from ray_ablation import encoder
 from ray_ablation.grid import Grid, load
@@ -19,6 +18,7 @@ from ray_ablation.latency.record import stored
 from ray_ablation.ledger import Ledger, read_json, write_json
 from ray_ablation.settings import Execution, Latency
 from ray_ablation.trial import Trial
+from tiny import tiny_bert
 
 LATENCY = Latency(lengths=(8, 16), rounds=1, calls=10, warmup_calls=3, budget_s=150.0)
 

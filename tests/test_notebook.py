@@ -6,9 +6,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import synthetic
 from nbclient import NotebookClient
 
+import synthetic
 from ray_ablation import cluster, tune
 from ray_ablation import grid as grids
 from ray_ablation.ledger import Ledger, write_frame

@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import psutil
 import pytest
-import synthetic
 
+import synthetic
 from analysis import images, report
 from analysis.report import main, write_report
 from analysis.study import read_study

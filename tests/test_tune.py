@@ -19,7 +19,7 @@ from ray import tune as ray_tune
 from ray_ablation import cluster, telemetry, tune
 from ray_ablation.grid import Grid, load
 from ray_ablation.ledger import Ledger, write_frame
-from ray_ablation.problems import UserError
+from ray_ablation.problems import UserError, one_line
 from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
 
@@ -289,7 +289,7 @@ def test_gauges_reach_the_metrics_port_of_the_node(tmp_path):
 @pytest.mark.timeout(400)  # imports torch in three processes, on a machine that may be busy
 def test_killed_driver_leaves_done_trials_alone_and_resumes_the_other(tmp_path):
     grid, ledger = real_grid(tmp_path), Ledger(tmp_path / "results")
-    done, killed = tune.longest_first(grid.trials)
+    done, killed = sorted(grid.trials, key=Trial.longest_first)
     driver = start_driver(tmp_path)
     checkpoints = ledger.checkpoints_dir(killed.id)
     wait_for(lambda: len(list(checkpoints.glob("step-*"))) > 1, driver)
@@ -319,13 +319,13 @@ def test_the_line_that_matters_of_what_tune_notes():
     assert tune.last_error("") == ""
     assert tune.last_error(died) == "The actor died."
     assert tune.last_error(died + raised) == "KeyError: 'a'"
-    assert tune.one_line(TimeoutError()) == "TimeoutError"
-    assert tune.one_line(ValueError("two\n lines")) == "ValueError: two lines"
+    assert one_line(TimeoutError()) == "TimeoutError"
+    assert one_line(ValueError("two\n lines")) == "ValueError: two lines"
 
 
 def test_ctrl_c_ends_with_130_and_keeps_what_is_done(tmp_path):
     grid, ledger = make_grid(tmp_path, max_concurrent=1), Ledger(tmp_path / "results")
-    longest, middle, short = tune.longest_first(grid.trials)
+    longest, middle, short = sorted(grid.trials, key=Trial.longest_first)
     counts = "__import__('test_tune').counting(Path('events').resolve(), step_s=0.3)"
     driver = start_driver(tmp_path, counts)
     checkpoint = ledger.checkpoints_dir(middle.id) / "step"

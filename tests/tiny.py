@@ -52,3 +52,18 @@ def hard_negatives(folder: Path, rows: int = 60, passages: int = 200) -> Path:
             row = {"qid": 1000 + i, "pos": [i], "neg": {"bm25": negatives}}
             file.write(json.dumps(row) + "\n")
     return folder
+
+
+def benchmark(folder: Path, documents: int = 30, queries: int = 8) -> Path:
+    """A BEIR folder; each query is the first words of the document that answers it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "qrels").mkdir(exist_ok=True)
+    rng = random.Random(11)
+    texts = [sentence(rng, 12) for _ in range(documents)]
+    corpus = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(texts)]
+    asked = [{"_id": f"q{i}", "text": " ".join(texts[i].split()[:4])} for i in range(queries)]
+    for name, rows in (("corpus", corpus), ("queries", asked)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    judged = [f"q{i}\td{i}\t1\n" for i in range(queries)]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(judged))
+    return folder
