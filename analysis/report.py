@@ -26,7 +26,8 @@ from analysis.plots.drawing import Drawing
 from analysis.study import Study, read_study
 from analysis.table import Table
 from analysis.tables import all_tables
-from ray_ablation.ledger import Ledger, write_frame, write_text
+from ray_ablation.atomic import write_frame, write_text
+from ray_ablation.ledger import Ledger
 from ray_ablation.problems import UserError
 
 

@@ -6,11 +6,12 @@ the hub. Identity is the name; content is pinned by the sha256 of the weights, w
 records. No torch here, so that `--plan` answers on a laptop.
 """
 
-import hashlib
 import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
+
+from ray_ablation.atomic import sha256_file
 
 
 class BackboneError(ValueError):
@@ -105,12 +106,6 @@ def weights_file_sha256(
         cached = try_to_load_from_cache(backbone, "model.safetensors", revision=revision)
         return sha256_file(Path(cached)) if isinstance(cached, str) else None
     return sha256_file(weights_file(folder))
-
-
-def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checked(folder: Path, backbone: str) -> Path:

@@ -19,9 +19,10 @@ from typing import Any
 import pyarrow as pa
 
 from ray_ablation import metrics
+from ray_ablation.atomic import write_atomic
 from ray_ablation.data.beir import Prepared
 from ray_ablation.grid import Grid
-from ray_ablation.ledger import Ledger, write_atomic
+from ray_ablation.ledger import Ledger
 from ray_ablation.problems import Failure
 from ray_ablation.trial import Trial
 

@@ -20,8 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from ray_ablation.backbones import sha256_file
-from ray_ablation.ledger import read_json, write_json
+from ray_ablation.atomic import read_json, sha256_file, write_json
 
 KEPT = 2
 Weights = dict[str, Tensor]

@@ -22,7 +22,7 @@ from ray_ablation.cells import Cell, cut_corpora, finish, missing, take
 from ray_ablation.data.beir import Benchmark, prepare
 from ray_ablation.grid import Grid
 from ray_ablation.ledger import Ledger
-from ray_ablation.problems import Failure, UserError
+from ray_ablation.problems import Failure, UserError, one_line
 from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
 
@@ -267,7 +267,7 @@ def _on_ray(
                     telemetry.documents_per_s(answer["benchmark"][0].as_py(), speed)
                     yield answer
     except ray.exceptions.RayError as error:
-        raise LostError(" ".join(f"{type(error).__name__}: {error}".split())) from error
+        raise LostError(one_line(error)) from error
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from ray_ablation.atomic import read_frame
 from ray_ablation.data.beir import Benchmark
 from ray_ablation.grid import Grid
-from ray_ablation.ledger import Ledger, read_frame
+from ray_ablation.ledger import Ledger
 from ray_ablation.trial import Trial
 
 MEAN = "mean"

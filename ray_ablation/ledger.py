@@ -9,28 +9,29 @@
     studies/<name>/                   grid.yaml, tune/<n>/, and the report
     cache/                            prepared data, rebuilt when missing
 
-This class owns every file name. Files are written beside their place and moved there; JSON carries
-a checksum of itself and parquet those of its pages, so damage is seen and just that piece is done
-again. No pickles and no absolute paths: a moved folder still reports, without Ray or torch.
+This class owns every file name. No pickles and no absolute paths: a moved folder still reports,
+without Ray or torch.
 """
 
-import hashlib
-import json
-import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from ray_ablation.backbones import sha256_file
+from ray_ablation.atomic import (
+    read_frame,
+    read_json,
+    sha256_file,
+    write_frame,
+    write_json,
+    write_text,
+)
 from ray_ablation.grid import Grid
 from ray_ablation.problems import UserError
 from ray_ablation.trial import Trial
@@ -217,68 +218,6 @@ class Ledger:
                 f"results folder {self.root} cannot be written: {error.strerror}. Free some space "
                 "or give another folder: --storage FOLDER"
             ) from None
-
-
-def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a temporary file beside `path`, then move it there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """UTF-8 text, whole or not at all."""
-
-    def write(temporary: Path) -> None:
-        temporary.write_text(text, encoding="utf-8")
-
-    write_atomic(path, write)
-
-
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """JSON with a `sha256` of everything else in it."""
-    body = value | {"sha256": _digest(value)}
-    write_text(path, json.dumps(body, indent=1, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """What write_json wrote, None when missing or damaged."""
-    try:
-        value = json.loads(path.read_bytes())
-        stored = value.pop("sha256")
-        return value if stored == _digest(value) else None
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return None
-
-
-def _digest(value: dict[str, Any]) -> str:
-    text = json.dumps(value, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write_frame(path: Path, frame: pd.DataFrame, about: dict[str, Any]) -> None:
-    """Parquet with page checksums and `about` as JSON in its schema."""
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    text = json.dumps(about, sort_keys=True, allow_nan=False)
-    table = table.replace_schema_metadata((table.schema.metadata or {}) | {b"about": text})
-    write_atomic(path, lambda file: pq.write_table(table, file, write_page_checksum=True))
-
-
-def read_frame(path: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
-    """Frame and `about` of write_frame, None when missing or damaged."""
-    try:
-        # One file through a handle: a path would be searched for key=value folders.
-        with path.open("rb") as file:
-            table = pq.read_table(file, page_checksum_verification=True)
-        return table.to_pandas(), json.loads(table.schema.metadata[b"about"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _same_file(path: Path, expected: dict[str, Any]) -> bool:

@@ -23,6 +23,7 @@ from sentence_transformers import SentenceTransformer
 from ray_ablation import encoder as encoders
 from ray_ablation.data.beir import Prepared
 from ray_ablation.embed import Embedded, embed_counted
+from ray_ablation.problems import one_line
 from ray_ablation.search import HITS, top_k
 
 ANSWER = pa.schema(
@@ -99,7 +100,7 @@ class Retriever:
             hits, counts = self._retrieve(trial_id, benchmark, start, stop)
         except Exception as error:
             # Whatever it is belongs to this shard; the driver reports it under the trial's name.
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = one_line(error)
         row = counts | {
             "trial_id": trial_id,
             "benchmark": benchmark,

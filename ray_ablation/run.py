@@ -54,14 +54,15 @@ class Study:
         chosen = set(self.trials)
         return [s for s in plan.survey(self.grid, self.ledger) if s.trial in chosen]
 
-    def connect(self) -> None:
+    def connect(self, phase: str) -> None:
         """Be connected to Ray from here to the end of the command, unless --local."""
         if self.arguments.local:
             return
-        from ray_ablation import cluster
+        from ray_ablation import cluster, telemetry
 
         address = self.arguments.address
         self.resources.enter_context(cluster.start_ray(self.grid.execution, address=address))
+        telemetry.phase(phase)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,7 +145,7 @@ def train(study: Study) -> None:
     else:
         from ray_ablation import tune
 
-        study.connect()
+        study.connect("train")
         study.failures += tune.train(study.grid, pending, study.ledger)
 
 
@@ -194,7 +195,7 @@ def evaluate(study: Study) -> None:
     prepared = [prepare(b, study.grid.path(b.name), cache) for b in study.benchmarks]
     work, _ = cells.missing(study.grid, study.trials, study.ledger, prepared, lambda text: None)
     if work and execution.evaluate != "local":
-        study.connect()
+        study.connect("evaluate")
     if not work:
         _say("nothing to do")
     study.failures += evaluation.evaluate(
@@ -213,7 +214,7 @@ def profile(study: Study) -> None:
     if record.stored(study.grid, study.trials, study.ledger) is not None:
         _say("nothing to do")
         return
-    study.connect()
+    study.connect("profile")
     local = study.arguments.local
     study.failures += profiling.profile(study.grid, study.trials, study.ledger, local=local)
 

@@ -18,9 +18,10 @@ from sentence_transformers import SentenceTransformer
 
 from ray_ablation import backbones, checkpoint, provenance
 from ray_ablation import encoder as encoders
+from ray_ablation.atomic import write_frame
 from ray_ablation.data import tokens, triples
 from ray_ablation.fine_tune import FineTuning, Row
-from ray_ablation.ledger import Ledger, write_frame
+from ray_ablation.ledger import Ledger
 from ray_ablation.problems import UserError
 from ray_ablation.settings import Execution
 from ray_ablation.trial import RECIPE, Trial

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from ray_ablation import grid as grids
+from ray_ablation.atomic import write_frame, write_json
 from ray_ablation.grid import Grid
-from ray_ablation.ledger import Ledger, write_frame, write_json
+from ray_ablation.ledger import Ledger
 from ray_ablation.trial import Trial
 
 GRID = """\

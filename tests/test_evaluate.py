@@ -15,9 +15,10 @@ import torch
 from ray_ablation import cluster, metrics
 from ray_ablation import encoder as encoders
 from ray_ablation import grid as grids
+from ray_ablation.atomic import write_frame
 from ray_ablation.evaluate import EvaluateError, LostError, Place, _on_ray, evaluate
 from ray_ablation.grid import Grid
-from ray_ablation.ledger import Ledger, write_frame
+from ray_ablation.ledger import Ledger
 from ray_ablation.problems import Failure
 from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial

@@ -6,8 +6,8 @@ import pytest
 import synthetic
 from ray_ablation import frames
 from ray_ablation import grid as grids
+from ray_ablation.atomic import write_json
 from ray_ablation.latency.frame import latency_frame
-from ray_ablation.ledger import write_json
 
 
 @pytest.fixture(scope="module")

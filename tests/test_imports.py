@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LEAVES = {"trial", "settings", "problems", "layers", "backbones"}
+LEAVES = {"atomic", "trial", "settings", "problems", "layers", "backbones"}
 DATA = {"data"}
 
 ROWS = {
+    "atomic": set(),
     "trial": {"layers", "problems"},
     "settings": {"trial"},
     "problems": set(),
     "layers": set(),
-    "backbones": {"problems"},
+    "backbones": {"atomic"},
     "grid": DATA,  # the registries, so that every unknown name is reported at the door
     "ledger": {"grid"},
     "frames": {"grid", "ledger", *DATA},

@@ -10,12 +10,13 @@ import pytest
 import ray
 
 from ray_ablation import encoder
+from ray_ablation.atomic import read_json, write_json
 from ray_ablation.grid import Grid, load
 from ray_ablation.latency import plan
 from ray_ablation.latency.lease import Lease, LeaseError, hold
 from ray_ablation.latency.profile import Budget, _job, _measure, _write, profile
 from ray_ablation.latency.record import stored
-from ray_ablation.ledger import Ledger, read_json, write_json
+from ray_ablation.ledger import Ledger
 from ray_ablation.settings import Execution, Latency
 from ray_ablation.trial import Trial
 from tiny import tiny_bert

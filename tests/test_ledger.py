@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ray_ablation import grid
-from ray_ablation import ledger as ledgers
-from ray_ablation.ledger import Ledger, LedgerError, read_frame, read_json, write_frame, write_json
+from ray_ablation import atomic, grid
+from ray_ablation.atomic import read_frame, read_json, write_frame, write_json
+from ray_ablation.ledger import Ledger, LedgerError
 from ray_ablation.trial import Trial
 
 GRID = "name: {name}\naxes: {{depth: [{depths}]}}\nbenchmarks: [scifact]\n"
@@ -100,7 +100,7 @@ def test_a_killed_write_leaves_the_old_file(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ledgers.write_atomic(file, fail)
+        atomic.write_atomic(file, fail)
     assert read_json(file) == {"old": True}
     assert os.listdir(tmp_path) == ["a.json"]
 

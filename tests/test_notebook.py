@@ -11,7 +11,8 @@ from nbclient import NotebookClient
 import synthetic
 from ray_ablation import cluster, tune
 from ray_ablation import grid as grids
-from ray_ablation.ledger import Ledger, write_frame
+from ray_ablation.atomic import write_frame
+from ray_ablation.ledger import Ledger
 from ray_ablation.settings import Execution
 
 REPOSITORY = Path(__file__).resolve().parents[1]

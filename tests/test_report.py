@@ -17,7 +17,8 @@ from analysis import images, report
 from analysis.report import main, write_report
 from analysis.study import read_study
 from ray_ablation import frames
-from ray_ablation.ledger import Ledger, read_frame
+from ray_ablation.atomic import read_frame
+from ray_ablation.ledger import Ledger
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

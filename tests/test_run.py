@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny import benchmark, hard_negatives, tiny_bert
 
 from ray_ablation import run
-from ray_ablation.ledger import Ledger, read_frame
+from ray_ablation.atomic import read_frame
+from ray_ablation.ledger import Ledger
+from tiny import benchmark, hard_negatives, tiny_bert
 
 ROOT = Path(__file__).parent.parent
 GRID = """

@@ -17,8 +17,9 @@ import ray
 from ray import tune as ray_tune
 
 from ray_ablation import cluster, telemetry, tune
+from ray_ablation.atomic import write_frame
 from ray_ablation.grid import Grid, load
-from ray_ablation.ledger import Ledger, write_frame
+from ray_ablation.ledger import Ledger
 from ray_ablation.problems import UserError, one_line
 from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -10,26 +11,40 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 WORDS = [f"{a}{b}" for a in "bcdfgklmnprst" for b in ("ada", "eso", "iru", "ole", "umi", "anto")]
 
 
-def tiny_bert(folder: Path, layers: int = 4, width: int = 16, dropout: float = 0.0) -> Path:
-    """Save a random BERT with a word-level vocabulary of WORDS; the same weights every time."""
+WIDTH = 16
+POSITIONS = 64
+
+
+def tiny_bert(
+    folder: Path,
+    layers: int = 4,
+    dropout: float = 0.0,
+    words: Sequence[str] = WORDS,
+    seed: int = 0,
+    **config: float,
+) -> Path:
+    """Save a random BERT with a vocabulary of `words`; equal seeds give equal weights."""
     folder.mkdir(parents=True, exist_ok=True)
-    vocabulary = folder / "vocab.txt"
-    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
-    words = vocabulary.read_text().split()
-    tokenizer = BertTokenizerFast(vocab={word: i for i, word in enumerate(words)})
-    tokenizer.save_pretrained(folder)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=2,
-        intermediate_size=2 * width,
-        max_position_embeddings=64,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    tokenizer = BertTokenizerFast(
+        vocab={word: i for i, word in enumerate(vocabulary)}, model_max_length=POSITIONS
     )
-    torch.manual_seed(0)
-    BertModel(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(seed)
+    model = BertModel(
+        BertConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=WIDTH,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            intermediate_size=2 * WIDTH,
+            max_position_embeddings=POSITIONS,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+            **config,
+        )
+    )
+    model.save_pretrained(folder)
     return folder
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from ray_ablation.atomic import digest_of
 from ray_ablation.data import docstrings
 from ray_ablation.data.audit import CorpusAudit
 from ray_ablation.data.beir_folder import (
@@ -33,7 +34,7 @@ from ray_ablation.data.beir_folder import (
     read_qrels,
     read_queries,
 )
-from ray_ablation.data.cache import build, digest_of, remembered_sha256
+from ray_ablation.data.cache import build, remembered_sha256
 from ray_ablation.data.files import DataError
 from ray_ablation.trial import Strict
 

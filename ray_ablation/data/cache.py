@@ -13,7 +13,6 @@ touched file is, and gives the same key.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -23,7 +22,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ray_ablation.backbones import sha256_file
+from ray_ablation.atomic import read_json, sha256_file, write_json
 from ray_ablation.data.files import DataError
 
 # Raised when the same input is prepared into something else: folders of another format are
@@ -77,37 +76,12 @@ def remembered_sha256(path: Path, cache: Path) -> str:
     times = (stat.st_mtime_ns, stat.st_ctime_ns)
     signature = hashlib.sha256(repr((str(path.resolve()), stat.st_size, *times)).encode())
     note = cache / "digests" / f"{signature.hexdigest()[:32]}.json"
-    if (known := read_record(note)) is not None:
+    if (known := read_json(note)) is not None:
         return str(known["sha256"])
     digest = sha256_file(path)
     if time.time_ns() - max(times) > SETTLED_NS:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_record(note, {"sha256": digest})
+        write_json(note, {"sha256": digest})
     return digest
-
-
-def digest_of(value: Any) -> str:
-    """Hex sha256 of a JSON value, keys sorted."""
-    text = json.dumps(value, sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write_record(path: Path, value: dict[str, Any]) -> None:
-    """JSON with a checksum of itself, moved into place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    body = value | {"checksum": digest_of(value)}
-    temporary.write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def read_record(path: Path) -> dict[str, Any] | None:
-    """What write_record wrote, None when it is missing or damaged."""
-    try:
-        value = json.loads(path.read_bytes())
-        checksum = value.pop("checksum")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return None
-    return value if isinstance(value, dict) and checksum == digest_of(value) else None
 
 
 def _build(folder: Path, fill: Callable[[Path], dict[str, Any]], record: str) -> dict[str, Any]:
@@ -121,7 +95,7 @@ def _build(folder: Path, fill: Callable[[Path], dict[str, Any]], record: str) ->
         about["files"] = {
             path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths
         }
-        write_record(temporary / record, about)
+        write_json(temporary / record, about)
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(temporary, folder)
     finally:
@@ -130,7 +104,7 @@ def _build(folder: Path, fill: Callable[[Path], dict[str, Any]], record: str) ->
 
 
 def _sound(folder: Path, record: str) -> dict[str, Any] | None:
-    about = read_record(folder / record)
+    about = read_json(folder / record)
     if about is None or about.get("format") != FORMAT:
         return None
     sizes = about["files"].items()

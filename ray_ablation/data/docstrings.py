@@ -34,16 +34,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ray_ablation.data.cache import build, digest_of
+from ray_ablation.atomic import digest_of
+from ray_ablation.data.cache import build
 from ray_ablation.data.files import DataError
 
 # Raised when the rules below pick other texts from the same sources.
 RULES = 1
 
 # A quickstart embeds three benchmarks with a dozen encoders, and 900 documents took one of 6 layers
-# 10 s on 2 cores. Per-query nDCG spreads by about 0.4, so a mean over 150 has a standard error of
-# 0.03.
-BENCHMARK_DOCUMENTS = 150
+# 10 s on 2 cores. Per-query nDCG spreads by about 0.4, so a mean over 120 has a standard error of
+# 0.04.
+BENCHMARK_DOCUMENTS = 120
 
 # Below these a text says nothing of its own; above, the summary is a whole description.
 QUERY_WORDS = range(3, 41)

@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ray_ablation.atomic import digest_of
 from ray_ablation.data import docstrings, msmarco
-from ray_ablation.data.cache import build, digest_of, remembered_sha256
+from ray_ablation.data.cache import build, remembered_sha256
 from ray_ablation.data.files import DataError
 from ray_ablation.data.sampling import Ids, Picked, Row, pick
 from ray_ablation.trial import Trial

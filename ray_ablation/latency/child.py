@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ray_ablation.ledger import read_json, write_frame, write_json
+from ray_ablation.atomic import read_json, write_frame, write_json
 
 PR_SET_PDEATHSIG = 1
 

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ray_ablation.atomic import read_json, write_json
 from ray_ablation.latency import guards
-from ray_ablation.ledger import read_json, write_json
 
 HOLD_LIMIT_S = 60.0
 """To get all of a node; what still runs on it should have ended before."""

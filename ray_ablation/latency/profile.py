@@ -24,13 +24,14 @@ from typing import Any
 
 import pandas as pd
 
+from ray_ablation.atomic import read_frame, read_json, write_frame, write_json
 from ray_ablation.grid import Grid
 from ray_ablation.latency import plan, summary
 from ray_ablation.latency.lease import HOLD_LIMIT_S, Holder, LeaseError, hold
 from ray_ablation.latency.plan import CANARY, Architecture
 from ray_ablation.latency.record import complete, enter, stored
 from ray_ablation.latency.samples import BLOCKS, MARKED_SAMPLES, join
-from ray_ablation.ledger import Ledger, read_frame, read_json, write_frame, write_json
+from ray_ablation.ledger import Ledger
 from ray_ablation.problems import Failure
 from ray_ablation.settings import Latency
 from ray_ablation.trial import Trial

@@ -7,10 +7,11 @@ architectures.
 from collections.abc import Sequence
 from typing import Any
 
+from ray_ablation.atomic import read_json, write_json
 from ray_ablation.grid import Grid
 from ray_ablation.latency import plan
 from ray_ablation.latency.plan import Architecture
-from ray_ablation.ledger import Ledger, read_json, write_json
+from ray_ablation.ledger import Ledger
 from ray_ablation.trial import Trial
 
 
