@@ -32,7 +32,7 @@ test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
 
 schema: .venv/installed
-	$(BIN)/python -m ray_ablation.grid > grids/schema.json
+	$(BIN)/python -m ray_ablation.grid_file > grids/schema.json
 
 lint-fix: .venv/installed-dev
 	$(BIN)/ruff check --fix .

@@ -1,12 +1,8 @@
 """A study is one YAML file; here it becomes a `Grid` of trials, or one report of all its problems.
 
-YAML 1.2 through ruamel.yaml (2e-5 is a number, a duplicate key is refused), then pydantic in strict
-mode, then what only the whole file shows: a depth the backbone does not have, a field set twice,
-two equal trials. Every problem carries its dotted path, so `axes.depth[4]` can be found by eye.
-
 `axes` x `experiments` is a product; `fixed` fills in the rest; what nobody sets keeps the default
-that stands beside the field in `Trial`. `python -m ray_ablation.grid` prints the JSON schema that
-editors check and complete a grid with.
+that stands beside the field in `Trial`. The schema is checked in `grid_file.py`; here comes what
+only the whole file shows: a depth the backbone does not have, a field set twice, two equal trials.
 """
 
 import itertools
@@ -16,72 +12,17 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator, Field, ValidationError, create_model
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
+from typing import Any
 
 from ray_ablation import problems
 from ray_ablation.backbones import BackboneError, layer_count
 from ray_ablation.data.beir import BENCHMARKS, Benchmark
 from ray_ablation.data.triples import TRAIN_SETS
+from ray_ablation.grid_file import GridFile, Partial, read, set_fields
 from ray_ablation.layers import kept_layers
 from ray_ablation.problems import GridError
-from ray_ablation.settings import Evaluation, Execution, Latency, Measure
-from ray_ablation.trial import Strict, Trial
-
-
-def _partial(name: str, wrap: Any) -> Any:
-    """A model with any of a trial's fields, each as `wrap` makes it."""
-    fields: dict[str, Any] = {}
-    for field, info in Trial.model_fields.items():
-        bounded = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
-        fields[field] = (wrap(bounded), Field(default=None, description=info.description))
-    return create_model(name, __base__=Strict, **fields)
-
-
-def _several(kind: Any) -> Any:
-    return Annotated[list[kind], Field(min_length=1)]
-
-
-Partial: Any = _partial("Partial", lambda kind: kind)
-Axes: Any = _partial("Axes", _several)
-
-
-def _named(entry: Any) -> Any:
-    return {"name": entry} if isinstance(entry, str) else entry
-
-
-Entry = Annotated[Benchmark, BeforeValidator(_named, json_schema_input_type=str | Benchmark)]
-
-
-class GridFile(Strict):
-    """The YAML file as it is written."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-    """Names the study's folder."""
-    description: str = ""
-    """What the study asks, shown at the head of its report."""
-    axes: Axes = Axes()
-    """Field of a trial -> the values it takes; axes multiply."""
-    experiments: dict[str, Partial] = {}
-    """Name -> fields of a trial set together; multiplied with the axes."""
-    fixed: Partial = Partial()
-    """Fields of a trial that are the same for all."""
-    benchmarks: Annotated[list[Entry], Field(min_length=1)]
-    """Names, or a name with split and self_ids."""
-    measures: Annotated[list[Measure], Field(min_length=1)] = ["nDCG@10", "RR@10", "R@10", "R@100"]
-    """As ir_measures spells them; the first is the headline."""
-    evaluation: Evaluation = Evaluation()
-    latency: Latency | None = Latency()
-    """null profiles nothing."""
-    execution: Execution = Execution()
-    paths: dict[str, str] = {}
-    """Name of a backbone, train set or benchmark -> its local folder. $VARIABLES are expanded, a
-    relative folder is relative to where the command runs. Not hashed: content is, by sha256."""
-    claims: list[dict[str, Any]] = []
-    """Sentences that the report holds against the data."""
+from ray_ablation.settings import Evaluation, Execution, Latency
+from ray_ablation.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -163,37 +104,8 @@ def load(file: str | Path, *, here: bool = True) -> Grid:
     Raises:
         GridError: Every problem of the file, with dotted paths.
     """
-    file = Path(file)
-    text = _read(file)
-    raw = _parse(file, text)
-    try:
-        # Validated as JSON, where strict mode takes a list for a tuple and 1 for 1.0.
-        parsed = GridFile.model_validate_json(json.dumps(raw))
-    except ValidationError as error:
-        raise GridError(str(file), problems.from_pydantic(error, GridFile)) from None
-    return _build(file, text, parsed, here)
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        nearby = sorted(str(path) for path in Path("grids").glob("*.yaml"))
-        hint = f"; here are: {', '.join(nearby)}" if nearby else ""
-        raise GridError(str(file), [f"cannot be read: {error}{hint}"]) from None
-
-
-def _parse(file: Path, text: str) -> Any:
-    try:
-        raw = YAML(typ="safe", pure=True).load(text)
-        json.dumps(raw, allow_nan=False)
-    except YAMLError as error:
-        raise GridError(str(file), [problems.from_yaml(error)]) from None
-    except (TypeError, ValueError) as error:
-        raise GridError(str(file), [f"not plain data: {error}"]) from None
-    if not isinstance(raw, dict):
-        raise GridError(str(file), ["expected a mapping with name, axes, fixed, benchmarks, ..."])
-    return raw
+    text, parsed = read(Path(file))
+    return _build(Path(file), text, parsed, here)
 
 
 def _build(file: Path, text: str, parsed: GridFile, here: bool) -> Grid:
@@ -270,10 +182,10 @@ Draft = tuple[dict[str, Any], dict[str, str], str]
 
 
 def _product(parsed: GridFile) -> Iterator[Draft]:
-    axes = _set_fields(parsed.axes)
-    fixed = _set_fields(parsed.fixed)
+    axes = set_fields(parsed.axes)
+    fixed = set_fields(parsed.fixed)
     for experiment, partial in (parsed.experiments or {"": Partial()}).items():
-        own = _set_fields(partial)
+        own = set_fields(partial)
         where = {name: f"fixed.{name}" for name in fixed}
         where |= {name: f"experiments.{experiment}.{name}" for name in own}
         for point in itertools.product(*(enumerate(values) for values in axes.values())):
@@ -333,28 +245,16 @@ def _misfits(trial: Trial, where: dict[str, str], parsed: GridFile) -> Iterator[
         yield f"{at['keep']}: {error}"
 
 
-def _set_fields(partial: Strict) -> dict[str, Any]:
-    return {
-        name: getattr(partial, name)
-        for name in type(partial).model_fields
-        if name in partial.model_fields_set
-    }
-
-
 def _axes(trials: list[Trial], parsed: GridFile) -> tuple[str, ...]:
     """Fields with more than one value, axes first."""
-    declared = list(_set_fields(parsed.axes))
+    declared = list(set_fields(parsed.axes))
     for partial in parsed.experiments.values():
-        declared += [name for name in _set_fields(partial) if name not in declared]
+        declared += [name for name in set_fields(partial) if name not in declared]
     return tuple(n for n in declared if len({json.dumps(t.fields()[n]) for t in trials}) > 1)
 
 
 def _describe_product(parsed: GridFile, distinct: int) -> str:
-    parts = [f"{len(values)} {name}" for name, values in _set_fields(parsed.axes).items()]
+    parts = [f"{len(values)} {name}" for name, values in set_fields(parsed.axes).items()]
     if parsed.experiments:
         parts.insert(0, f"{len(parsed.experiments)} experiment")
     return f"{distinct} trial{'s' * (distinct != 1)} = {' x '.join(parts) or '1'}"
-
-
-if __name__ == "__main__":
-    print(json.dumps(GridFile.model_json_schema(), indent=2))

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from ruamel.yaml import YAML
 
-from ray_ablation import grid
+from ray_ablation import grid, grid_file
 from ray_ablation.problems import GridError
 from ray_ablation.trial import UNTRAINED_FIELDS, Trial
 
@@ -49,7 +49,7 @@ def test_shipped_grids_match_the_shipped_schema(file):
 
 
 def test_schema_is_current():
-    expected = json.loads(json.dumps(grid.GridFile.model_json_schema()))
+    expected = json.loads(json.dumps(grid_file.GridFile.model_json_schema()))
     assert json.loads((GRIDS / "schema.json").read_text()) == expected
 
 

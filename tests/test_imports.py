@@ -22,7 +22,8 @@ ROWS = {
     "problems": set(),
     "layers": set(),
     "backbones": {"atomic"},
-    "grid": DATA,  # the registries, so that every unknown name is reported at the door
+    "grid_file": DATA,
+    "grid": {"grid_file", *DATA},  # registries, so that unknown names are reported at the door
     "ledger": {"grid"},
     "frames": {"grid", "ledger", *DATA},
     "data": DATA,

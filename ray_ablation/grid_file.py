@@ -1,0 +1,125 @@
+"""The YAML of a study as it is written: read, parsed, and held against its schema.
+
+YAML 1.2 through ruamel.yaml (2e-5 is a number, a duplicate key is refused), then pydantic in strict
+mode. Every problem carries its dotted path, so `axes.depth[4]` can be found by eye. What only the
+whole file shows is checked in `grid.py`.
+
+`python -m ray_ablation.grid_file` prints the JSON schema that editors check and complete a grid
+with.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, ValidationError, create_model
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from ray_ablation import problems
+from ray_ablation.data.beir import Benchmark
+from ray_ablation.problems import GridError
+from ray_ablation.settings import Evaluation, Execution, Latency, Measure
+from ray_ablation.trial import Strict, Trial
+
+
+def _partial(name: str, wrap: Any) -> Any:
+    """A model with any of a trial's fields, each as `wrap` makes it."""
+    fields: dict[str, Any] = {}
+    for field, info in Trial.model_fields.items():
+        bounded = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+        fields[field] = (wrap(bounded), Field(default=None, description=info.description))
+    return create_model(name, __base__=Strict, **fields)
+
+
+def _several(kind: Any) -> Any:
+    return Annotated[list[kind], Field(min_length=1)]
+
+
+Partial: Any = _partial("Partial", lambda kind: kind)
+Axes: Any = _partial("Axes", _several)
+
+
+def _named(entry: Any) -> Any:
+    return {"name": entry} if isinstance(entry, str) else entry
+
+
+Entry = Annotated[Benchmark, BeforeValidator(_named, json_schema_input_type=str | Benchmark)]
+
+
+class GridFile(Strict):
+    """The YAML file as it is written."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    """Names the study's folder."""
+    description: str = ""
+    """What the study asks, shown at the head of its report."""
+    axes: Axes = Axes()
+    """Field of a trial -> the values it takes; axes multiply."""
+    experiments: dict[str, Partial] = {}
+    """Name -> fields of a trial set together; multiplied with the axes."""
+    fixed: Partial = Partial()
+    """Fields of a trial that are the same for all."""
+    benchmarks: Annotated[list[Entry], Field(min_length=1)]
+    """Names, or a name with split and self_ids."""
+    measures: Annotated[list[Measure], Field(min_length=1)] = ["nDCG@10", "RR@10", "R@10", "R@100"]
+    """As ir_measures spells them; the first is the headline."""
+    evaluation: Evaluation = Evaluation()
+    latency: Latency | None = Latency()
+    """null profiles nothing."""
+    execution: Execution = Execution()
+    paths: dict[str, str] = {}
+    """Name of a backbone, train set or benchmark -> its local folder. $VARIABLES are expanded, a
+    relative folder is relative to where the command runs. Not hashed: content is, by sha256."""
+    claims: list[dict[str, Any]] = []
+    """Sentences that the report holds against the data."""
+
+
+def read(file: Path) -> tuple[str, GridFile]:
+    """The text of a grid and what it says.
+
+    Raises:
+        GridError: The file cannot be read, is not YAML, or does not fit the schema.
+    """
+    text = _read(file)
+    raw = _parse(file, text)
+    try:
+        # Validated as JSON, where strict mode takes a list for a tuple and 1 for 1.0.
+        return text, GridFile.model_validate_json(json.dumps(raw))
+    except ValidationError as error:
+        raise GridError(str(file), problems.from_pydantic(error, GridFile)) from None
+
+
+def set_fields(partial: Strict) -> dict[str, Any]:
+    """The fields that the file sets."""
+    return {
+        name: getattr(partial, name)
+        for name in type(partial).model_fields
+        if name in partial.model_fields_set
+    }
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        nearby = sorted(str(path) for path in Path("grids").glob("*.yaml"))
+        hint = f"; here are: {', '.join(nearby)}" if nearby else ""
+        raise GridError(str(file), [f"cannot be read: {error}{hint}"]) from None
+
+
+def _parse(file: Path, text: str) -> Any:
+    try:
+        raw = YAML(typ="safe", pure=True).load(text)
+        json.dumps(raw, allow_nan=False)
+    except YAMLError as error:
+        raise GridError(str(file), [problems.from_yaml(error)]) from None
+    except (TypeError, ValueError) as error:
+        raise GridError(str(file), [f"not plain data: {error}"]) from None
+    if not isinstance(raw, dict):
+        raise GridError(str(file), ["expected a mapping with name, axes, fixed, benchmarks, ..."])
+    return raw
+
+
+if __name__ == "__main__":
+    print(json.dumps(GridFile.model_json_schema(), indent=2))
