@@ -50,7 +50,8 @@ class Ours:
             device="cpu",
             threads=None,
         )
-        self._retriever(self._task.set_column(4, "stop", [[BATCH]]))
+        # Loads the encoder and embeds the queries.
+        self._retriever(self._task.set_column(4, "stop", [[1]]))
         self.hits = pa.table({})
 
     def __call__(self, block: int) -> Timed:
@@ -102,7 +103,7 @@ def main() -> None:
         documents = min(options.documents, prepared.about["documents"])
         model = Path(name) / "model"
         encoders.save(encoders.build(MINILM), model)
-        ours, stock = (arm(model, prepared, documents) for arm in (Ours, Stock))
+        ours, stock = Ours(model, prepared, documents), Stock(model, prepared, documents)
         interleave.compare(
             f"{MINILM.backbone}: the first {documents} documents and {prepared.about['queries']} "
             f"queries of {options.data.name}, batch {BATCH}, max length {MINILM.max_length}, fp32",

@@ -12,10 +12,10 @@ logs nothing, saves nothing and draws no bar. It tokenises a text whenever it me
 before training; what that costs is printed as well.
 """
 
-import itertools
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
-from transformers import TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 
 from perf import interleave, synthetic
 from perf.interleave import Bar, PaddedTokens, Timed
@@ -32,6 +32,7 @@ from ray_ablation import encoder as encoders
 from ray_ablation.data import tokens, triples
 from ray_ablation.data.triples import Sample
 from ray_ablation.ledger import Ledger
+from ray_ablation.problems import UserError
 from ray_ablation.settings import Execution
 from ray_ablation.train import train_trial
 from ray_ablation.trial import Trial
@@ -39,6 +40,7 @@ from ray_ablation.trial import Trial
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 TRAIN_SET = "msmarco-hard-negatives"
 BATCH = 32
+SAMPLES_TRIED = 50
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def train_stock(case: Case, block: int) -> Timed:
         loss=MultipleNegativesRankingLoss(encoder),
         callbacks=[clock],
     )
+    trainer.remove_callback(PrinterCallback)
     trainer.train()
     seconds = clock.ended[2 * case.steps] - clock.ended[case.steps]
     return Timed(seconds, case.steps, padded.count / trial.steps)
@@ -137,12 +140,15 @@ def _stock_arguments(trial: Trial, folder: Path) -> SentenceTransformerTrainingA
     )
 
 
-def overhead_case(folder: Path, steps: int, threads: int) -> Case:
-    """(a) A model so small that only the loop around it counts."""
+def overhead_case(folder: Path, passages: str, steps: int, threads: int) -> Case:
+    """(a) A model so small that the loop around it counts most."""
     backbone = synthetic.write_backbone(folder / "random-bert")
-    rows = synthetic.write_triples(folder / "triples", rows=2 * steps * BATCH)
+    words = synthetic.PASSAGE_WORDS[passages]
+    rows = synthetic.write_triples(folder / "triples", 2 * steps * BATCH, words)
     trial = _trial("random-bert", 2, steps)
-    title = "(a) random BERT, 2 layers of width 16"
+    title = (
+        f"(a) random BERT, 2 layers of width 16, on {passages} of {words[0]} to {words[1]} words"
+    )
     return _case(title, trial, {trial.backbone: backbone, TRAIN_SET: rows}, folder, threads)
 
 
@@ -166,14 +172,21 @@ def _trial(backbone: str, depth: int, steps: int) -> Trial:
 
 
 def _case(title: str, trial: Trial, sources: dict[str, Path], folder: Path, threads: int) -> Case:
-    """The case on the first sample in which no text stands twice, so that a pass is all of it."""
-    for seed in itertools.count():
+    """The case on the first sample in which no text stands twice, so that a pass is all of it.
+
+    Raises:
+        UserError: There is no such sample among the first few.
+    """
+    for seed in range(SAMPLES_TRIED):
         trial = trial.model_copy(update={"sample_seed": seed})
         sample = triples.prepare(trial, sources[TRAIN_SET], folder / "cache")
         texts = [text for column in sample.train().columns for text in column.to_pylist()]
         if len(set(texts)) == len(texts):
-            break
-    return Case(title, trial, sources, sample, folder, threads)
+            return Case(title, trial, sources, sample, folder, threads)
+    raise UserError(
+        f"{title}: each of {SAMPLES_TRIED} samples of {trial.samples} rows holds a text twice, so "
+        "a pass would not be the same rows in both arms; lower --steps or give a larger train set"
+    )
 
 
 def _print_once(case: Case) -> None:
@@ -197,20 +210,24 @@ def main() -> None:
     steps_a, steps_b = options.steps
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cases = [(overhead_case(folder / "a", steps_a, options.threads), 0.65)]
+        for passages in synthetic.PASSAGE_WORDS:
+            case = overhead_case(folder / passages, passages, steps_a, options.threads)
+            _compare(case, 0.65, options.blocks)
         if options.data:
-            case = minilm_case(folder / "b", options.data, steps_b, options.threads)
-            cases.append((case, 0.85))
-        for case, limit in cases:
-            interleave.compare(
-                f"{case.title}: {case.steps} steps a block at batch {BATCH}, max length "
-                f"{case.trial.max_length}, {case.trial.precision}",
-                lambda block, case=case: train_ours(case, block),
-                lambda block, case=case: train_stock(case, block),
-                Bar("ms_per_step", limit, lower_is_better=True),
-                options.blocks,
-            )
-            _print_once(case)
+            case = minilm_case(folder / "data", options.data, steps_b, options.threads)
+            _compare(case, 0.85, options.blocks)
+
+
+def _compare(case: Case, limit: float, blocks: int) -> None:
+    interleave.compare(
+        f"{case.title}: {case.steps} steps a block at batch {BATCH}, max length "
+        f"{case.trial.max_length}, {case.trial.precision}",
+        partial(train_ours, case),
+        partial(train_stock, case),
+        Bar("ms_per_step", limit, lower_is_better=True),
+        blocks,
+    )
+    _print_once(case)
 
 
 if __name__ == "__main__":

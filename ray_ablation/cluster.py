@@ -11,6 +11,8 @@ import logging
 import os
 import secrets
 import socket
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,13 +63,14 @@ def start_ray(
     with environment({**CORE, "RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE")}), quiet():
         try:
             _knock(address)
-            ray.init(
-                address=address,
-                logging_level=logging.CRITICAL,
-                log_to_driver=False,
-                runtime_env={"env_vars": worker_environment(execution)},
-                **own,
-            )
+            with _without_the_line_on_log_levels():
+                ray.init(
+                    address=address,
+                    logging_level=logging.CRITICAL,
+                    log_to_driver=False,
+                    runtime_env={"env_vars": worker_environment(execution)},
+                    **own,
+                )
         except OSError as error:
             raise ClusterError(
                 f"no Ray cluster answers at {address} ({' '.join(str(error).split())}); start it, "
@@ -174,6 +177,24 @@ def _knock(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit() and "://" not in address:
         socket.create_connection((host, int(port)), timeout=KNOCK_S).close()
+
+
+@contextmanager
+def _without_the_line_on_log_levels() -> Iterator[None]:
+    """Pass on what is written to stderr inside, but for the core's note that CORE was heard."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as caught:
+        os.dup2(caught.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            caught.seek(0)
+            for line in caught:
+                if b"RAY_BACKEND_LOG_LEVEL" not in line:
+                    os.write(2, line)
 
 
 def _give_token() -> None:

@@ -42,9 +42,9 @@ from ray_ablation.data.files import DataError
 RULES = 1
 
 # A quickstart embeds three benchmarks with a dozen encoders, and 900 documents took one of 6 layers
-# 10 s on 2 cores. Per-query nDCG spreads by about 0.4, so a mean over 120 has a standard error of
+# 10 s on 2 cores. Per-query nDCG spreads by about 0.4, so a mean over 100 has a standard error of
 # 0.04.
-BENCHMARK_DOCUMENTS = 120
+BENCHMARK_DOCUMENTS = 100
 
 # Below these a text says nothing of its own; above, the summary is a whole description.
 QUERY_WORDS = range(3, 41)
