@@ -143,9 +143,10 @@ def _latency_limits(study: Study) -> Iterator[str]:
     unsteady = found.drop_duplicates(["variant", "length", "arm"])
     unsteady = unsteady[unsteady["verdict"] != "stable"]
     if len(unsteady):
+        reasons = _list(code for codes in unsteady["reasons"] for code in codes.split(", "))
         yield (
             f"Latency is indicative for {_list(unsteady['variant'])}: "
-            f"{_list(unsteady['verdict'])} ({_list(unsteady['reasons'])})."
+            f"{_list(unsteady['verdict'])} ({reasons})."
         )
 
 
