@@ -113,7 +113,7 @@ def main() -> None:
             options.blocks,
         )
     apart = abs(ours.hits["score"].to_numpy() - stock.scores).max()
-    print(f"Both found the same: their sorted scores are at most {apart:.1e} apart.")
+    print(f"Rank by rank, the scores that the arms found are at most {apart:.1e} apart.")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def write_backbone(folder: Path) -> Path:
         intermediate_size=32,
         max_position_embeddings=128,
     )
-    transformers_logging.disable_progress_bar()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.manual_seed(0)
     BertModel(config).save_pretrained(folder)
     BertTokenizer(vocab=vocabulary).save_pretrained(folder)

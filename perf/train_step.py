@@ -204,7 +204,7 @@ def _print_once(case: Case) -> None:
 def main() -> None:
     """Time both cases, or the first one where there is no data."""
     parser = interleave.arguments(__doc__)
-    parser.add_argument("--steps", type=int, nargs=2, default=(100, 4), metavar=("A", "B"))
+    parser.add_argument("--steps", type=int, nargs=2, default=(50, 4), metavar=("A", "B"))
     options = parser.parse_args()
     interleave.set_threads(options.threads)
     steps_a, steps_b = options.steps

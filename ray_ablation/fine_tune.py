@@ -29,14 +29,11 @@ from torch import Tensor, nn
 from ray_ablation.batches import Chunk, Ints, Schedule, lay_out, pad, seeded_generator
 from ray_ablation.checkpoint import State, Weights, load_optimizer, optimizer_tensors
 from ray_ablation.data.tokens import Tokens
-from ray_ablation.throughput import Meter
+from ray_ablation.throughput import Meter, chunk_cost
 from ray_ablation.trial import Trial
 
 Row = dict[str, Any]
 
-# What one more chunk costs beside its tokens, in tokens: Python on a CPU; on a GPU launches, which
-# take as long as that many tokens of a BERT-sized encoder.
-CHUNK_COST = {"cpu": 64, "cuda": 4096}
 EVALUATED_ROWS_AT_A_TIME = 64
 NO_LABELS = torch.empty(0)  # the losses' signature asks for labels that they do not read
 
@@ -88,6 +85,7 @@ class FineTuning:
         self._optimizer = _optimizer(trial, encoder)
         self._parameters = [p for p in encoder.parameters() if p.requires_grad]
         self._pad_id = int(encoder.tokenizer.pad_token_id or 0)
+        self._chunk_cost = chunk_cost(encoder, device)
         self._losses: list[Tensor] = []
         self._norm = torch.zeros(())
         self._epoch = 0
@@ -163,8 +161,9 @@ class FineTuning:
 
     def _one_step(self) -> None:
         trial = self.trial
-        self.encoder.train()
-        torch.manual_seed(int(seeded_generator("dropout", trial.seed, self.step).integers(2**63)))
+        if not self.encoder.training:
+            self.encoder.train()
+        self._seed_dropout()
         self._epoch, rows = self.schedule.rows(self.step)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(trial, self.step)
@@ -174,6 +173,14 @@ class FineTuning:
         self._optimizer.zero_grad(set_to_none=True)
         self._losses.append(loss.detach())
         self.step += 1
+
+    def _seed_dropout(self) -> None:
+        # By hand: torch.manual_seed also visits every other kind of device, which takes as long as
+        # a layer of a small encoder.
+        seed = int(seeded_generator("dropout", self.trial.seed, self.step).integers(2**63))
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def backward(self, rows_B: Ints) -> Tensor:
         """Loss of a batch, its gradients added to the parameters'."""
@@ -192,8 +199,7 @@ class FineTuning:
     def _embed(self, tokens: Tokens, rows_B: Ints) -> list[Tensor]:
         """Float32 embeddings of the rows, a (B, D) tensor a column."""
         starts, lengths = tokens.texts(rows_B)
-        cost = CHUNK_COST[self.device.type]
-        chunks = lay_out(tokens.values, starts, lengths, self._pad_id, cost)
+        chunks = lay_out(tokens.values, starts, lengths, self._pad_id, self._chunk_cost)
         with self._autocast():
             parts = [self._forward(self._features(chunk)) for chunk in chunks]
         place = np.empty(len(starts), dtype=np.int64)

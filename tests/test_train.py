@@ -19,7 +19,7 @@ from ray_ablation.fine_tune import FineTuning, TrainingError, learning_rate
 from ray_ablation.ledger import Ledger
 from ray_ablation.problems import UserError
 from ray_ablation.settings import Execution
-from ray_ablation.throughput import Meter
+from ray_ablation.throughput import Meter, chunk_cost
 from ray_ablation.train import train_trial
 from ray_ablation.trial import Trial
 from tiny import hard_negatives, tiny_bert
@@ -290,6 +290,13 @@ def test_cuda_that_is_not_there_is_refused(sources, tmp_path):
     execution = Execution(device="cuda")
     with pytest.raises(UserError, match="torch sees no GPU here; set it to cpu or auto"):
         train_trial(trial_of(), sources, Ledger(tmp_path), execution)
+
+
+def test_a_chunk_costs_more_tokens_the_smaller_the_encoder(sources):
+    tiny = chunk_cost(encoders.build(trial_of(), sources["tiny"]), CPU)
+    minilm = Trial(backbone="sentence-transformers/all-MiniLM-L6-v2", depth=6, steps=0)
+    assert 500 < tiny < 2000
+    assert 5 < chunk_cost(encoders.build(minilm), CPU) < 20
 
 
 def test_meter_counts_training_time_alone(sources):
