@@ -6,8 +6,8 @@ no text twice, in any column: a repeated positive would be a false negative. A r
 one waits for the next batch; rows left over at the end of an epoch are dropped.
 
 Layout. All texts of a batch are sorted by length and cut into chunks, each padded to its own
-longest text. Cuts minimise (texts x longest) summed over chunks plus a price per chunk, so a GPU,
-where a launch costs as much as thousands of tokens, gets fewer and larger ones than a CPU.
+longest text. Cuts minimise the price of all chunks, so a GPU, where a launch costs as much as
+thousands of tokens, gets fewer and larger ones than a CPU.
 
 Shapes: R rows, C columns (query, positive, negatives), B batch, S batches of an epoch, N texts of
 a batch (B * C, column by column), L tokens.
@@ -130,20 +130,33 @@ class Chunk:
     attention_mask: Ints
 
 
-def chunk_bounds(lengths_N: Ints, chunk_cost: int) -> list[tuple[int, int]]:
-    """Where to cut texts sorted longest first, [start, stop) each.
+@dataclass(frozen=True)
+class ChunkPrice:
+    """What a chunk costs: fixed + texts x longest x (1 + per_length x longest), in tokens.
 
-    Minimises the sum over chunks of chunk_cost + texts x longest, in tokens, by dynamic programming
-    over cuts at multiples of CHUNK_STEP.
+    Attributes:
+        fixed: Whatever is in it.
+        per_length: Share that attention adds to a token, per token of the longest text.
+    """
+
+    fixed: float
+    per_length: float = 0.0
+
+
+def chunk_bounds(lengths_N: Ints, price: ChunkPrice) -> list[tuple[int, int]]:
+    """Where to cut texts sorted longest first, [start, stop) each, for the least total price.
+
+    Dynamic programming over cuts at multiples of CHUNK_STEP.
     """
     count = len(lengths_N)
     cuts = [*range(0, count, CHUNK_STEP), count]
     longest = lengths_N[cuts[:-1]]
+    per_text = longest * (1 + price.per_length * longest)
     starts = np.array(cuts)
     best = np.zeros(len(cuts))
     came_from = np.zeros(len(cuts), dtype=np.int64)
     for end in range(1, len(cuts)):
-        costs = best[:end] + chunk_cost + (starts[end] - starts[:end]) * longest[:end]
+        costs = best[:end] + price.fixed + (starts[end] - starts[:end]) * per_text[:end]
         came_from[end] = costs.argmin()
         best[end] = costs[came_from[end]]
     bounds: list[tuple[int, int]] = []
@@ -156,11 +169,11 @@ def chunk_bounds(lengths_N: Ints, chunk_cost: int) -> list[tuple[int, int]]:
 
 
 def lay_out(
-    values: NDArray[np.int32], starts_N: Ints, lengths_N: Ints, pad_id: int, chunk_cost: int
+    values: NDArray[np.int32], starts_N: Ints, lengths_N: Ints, pad_id: int, price: ChunkPrice
 ) -> list[Chunk]:
     """Chunks that cover the N texts whose tokens lie at values[start : start + length]."""
     order = np.argsort(-lengths_N, kind="stable")
-    bounds = chunk_bounds(lengths_N[order], chunk_cost)
+    bounds = chunk_bounds(lengths_N[order], price)
     return [pad(values, starts_N, lengths_N, order[a:b], pad_id) for a, b in bounds]
 
 

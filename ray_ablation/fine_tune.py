@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from ray_ablation.batches import Chunk, Ints, Schedule, lay_out, pad, seeded_generator
 from ray_ablation.checkpoint import State, Weights, load_optimizer, optimizer_tensors
 from ray_ablation.data.tokens import Tokens
-from ray_ablation.throughput import Meter, chunk_cost
+from ray_ablation.throughput import Meter, chunk_price
 from ray_ablation.trial import Trial
 
 Row = dict[str, Any]
@@ -85,7 +85,7 @@ class FineTuning:
         self._optimizer = _optimizer(trial, encoder)
         self._parameters = [p for p in encoder.parameters() if p.requires_grad]
         self._pad_id = int(encoder.tokenizer.pad_token_id or 0)
-        self._chunk_cost = chunk_cost(encoder, device)
+        self._price = chunk_price(encoder, device)
         self._losses: list[Tensor] = []
         self._norm = torch.zeros(())
         self._epoch = 0
@@ -199,7 +199,7 @@ class FineTuning:
     def _embed(self, tokens: Tokens, rows_B: Ints) -> list[Tensor]:
         """Float32 embeddings of the rows, a (B, D) tensor a column."""
         starts, lengths = tokens.texts(rows_B)
-        chunks = lay_out(tokens.values, starts, lengths, self._pad_id, self._chunk_cost)
+        chunks = lay_out(tokens.values, starts, lengths, self._pad_id, self._price)
         with self._autocast():
             parts = [self._forward(self._features(chunk)) for chunk in chunks]
         place = np.empty(len(starts), dtype=np.int64)

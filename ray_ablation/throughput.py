@@ -15,6 +15,8 @@ import psutil
 import torch
 from torch import nn
 
+from ray_ablation.batches import ChunkPrice
+
 # Dense bf16 peak of the devices studies run on, FLOP/s, from NVIDIA's data sheets (no sparsity).
 # The first name found in the device's own wins, so variants stand before their family.
 PEAK_FLOPS = {
@@ -28,26 +30,29 @@ PEAK_FLOPS = {
 }
 
 
-# For the price of a chunk: seconds a layer takes whatever is in it (Python, launches; forward and
-# backward), FLOP/s that encoders reach, seconds a layer takes per token beside its products. The
-# CPU's are measured on one core with AVX-512; the GPU's launches are those of an eager BERT.
+# For the price of a chunk, forward and backward: seconds a layer takes whatever is in it (Python,
+# launches), FLOP/s that encoders reach, seconds a layer takes per token beside its products, and
+# per pair of tokens of a text and head (softmax and its dropout). The CPU's are measured on one
+# core with AVX-512; the GPU's launches are those of an eager BERT, its other terms vanish.
 LAYER_S = {"cpu": 1.5e-3, "cuda": 0.6e-3}
 REACHED_FLOPS = {"cpu": 7e10, "cuda": 3e14}
 TOKEN_S = {"cpu": 1e-6, "cuda": 0.0}
+PAIR_S = {"cpu": 25e-9, "cuda": 0.0}
 
 
-def chunk_cost(encoder: nn.Module, device: torch.device) -> int:
-    """What one more chunk costs a training step beside its tokens, in tokens.
+def chunk_price(encoder: nn.Module, device: torch.device) -> ChunkPrice:
+    """What a chunk of a training step costs, from the encoder's shape alone.
 
-    About 10 for a six-layer MiniLM on a CPU, 1,000 for an encoder of width 16, where overhead is
-    all there is, and 4,000 for BERT on a GPU. It depends on nothing measured at run time, so a
-    batch is always cut in the same places.
+    `fixed` is about 10 tokens for a six-layer MiniLM on a CPU, 1,000 for an encoder of width 16,
+    where overhead is all there is, and 4,000 for BERT on a GPU. Nothing measured at run time goes
+    in, so a batch is always cut in the same places.
     """
     flops_per_token, _ = _flops(encoder)
-    layers = _layers(encoder)
-    kind = device.type
-    per_token_s = flops_per_token / REACHED_FLOPS[kind] + layers * TOKEN_S[kind]
-    return round(layers * LAYER_S[kind] / per_token_s)
+    layers, kind = _layers(encoder), device.type
+    config: Any = encoder[0].config  # type: ignore[index]
+    token_s = flops_per_token / REACHED_FLOPS[kind] + layers * TOKEN_S[kind]
+    pair_s = layers * getattr(config, "num_attention_heads", 1) * PAIR_S[kind]
+    return ChunkPrice(fixed=layers * LAYER_S[kind] / token_s, per_length=pair_s / token_s)
 
 
 class Meter:

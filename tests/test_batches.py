@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ray_ablation.batches import (
+    ChunkPrice,
     Schedule,
     TooFewTextsError,
     chunk_bounds,
@@ -56,8 +57,9 @@ def test_too_few_distinct_texts_say_how_many():
         epoch_batches(keys, 2, seed=0, epoch=0)
 
 
-@pytest.mark.parametrize("chunk_cost", [0, 10, 100_000])
-def test_cuts_are_the_cheapest(chunk_cost):
+@pytest.mark.parametrize("fixed", [0, 10, 1_000, 100_000])
+@pytest.mark.parametrize("per_length", [0.0, 0.04])
+def test_cuts_are_the_cheapest(fixed, per_length):
     """Against all subsets of cuts, tried one by one."""
     lengths = np.sort(np.random.default_rng(3).integers(4, 128, size=60))[::-1]
     inner = range(8, 60, 8)
@@ -65,12 +67,12 @@ def test_cuts_are_the_cheapest(chunk_cost):
     def price(cuts):
         edges = [0, *cuts, 60]
         pairs = itertools.pairwise(edges)
-        return sum(chunk_cost + (b - a) * lengths[a] for a, b in pairs)
+        return sum(fixed + (b - a) * lengths[a] * (1 + per_length * lengths[a]) for a, b in pairs)
 
     subsets = itertools.chain.from_iterable(itertools.combinations(inner, n) for n in range(8))
     best = min(price(cuts) for cuts in subsets)
-    bounds = chunk_bounds(lengths, chunk_cost)
-    assert price([start for start, _ in bounds[1:]]) == best
+    bounds = chunk_bounds(lengths, ChunkPrice(fixed, per_length))
+    assert price([start for start, _ in bounds[1:]]) == pytest.approx(best)
 
 
 def test_layout_holds_every_token_once():
@@ -78,7 +80,7 @@ def test_layout_holds_every_token_once():
     lengths = rng.integers(2, 20, size=21)
     starts = np.concatenate([[0], lengths.cumsum()[:-1]])
     values = rng.integers(1, 1000, size=lengths.sum()).astype(np.int32)
-    chunks = lay_out(values, starts, lengths, pad_id=0, chunk_cost=16)
+    chunks = lay_out(values, starts, lengths, pad_id=0, price=ChunkPrice(16))
     assert sorted(np.concatenate([c.texts for c in chunks])) == list(range(21))
     for chunk in chunks:
         for text, ids, mask in zip(chunk.texts, chunk.input_ids, chunk.attention_mask, strict=True):

@@ -29,7 +29,7 @@ ROWS = {
     "data": DATA,
     "encoder": set(),
     "batches": set(),
-    "throughput": set(),
+    "throughput": {"batches"},
     "provenance": set(),
     "checkpoint": {"ledger"},
     "fine_tune": {"batches", "checkpoint", "throughput", *DATA},

@@ -19,7 +19,7 @@ from ray_ablation.fine_tune import FineTuning, TrainingError, learning_rate
 from ray_ablation.ledger import Ledger
 from ray_ablation.problems import UserError
 from ray_ablation.settings import Execution
-from ray_ablation.throughput import Meter, chunk_cost
+from ray_ablation.throughput import Meter, chunk_price
 from ray_ablation.train import train_trial
 from ray_ablation.trial import Trial
 from tiny import hard_negatives, tiny_bert
@@ -293,10 +293,10 @@ def test_cuda_that_is_not_there_is_refused(sources, tmp_path):
 
 
 def test_a_chunk_costs_more_tokens_the_smaller_the_encoder(sources):
-    tiny = chunk_cost(encoders.build(trial_of(), sources["tiny"]), CPU)
+    tiny = chunk_price(encoders.build(trial_of(), sources["tiny"]), CPU).fixed
     minilm = Trial(backbone="sentence-transformers/all-MiniLM-L6-v2", depth=6, steps=0)
     assert 500 < tiny < 2000
-    assert 5 < chunk_cost(encoders.build(minilm), CPU) < 20
+    assert 5 < chunk_price(encoders.build(minilm), CPU).fixed < 20
 
 
 def test_meter_counts_training_time_alone(sources):
