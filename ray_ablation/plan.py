@@ -7,6 +7,7 @@ trials whose weights or samples were not those of today.
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from ray_ablation import backbones
+from ray_ablation import backbones, provenance
 from ray_ablation.data import beir, triples
 from ray_ablation.grid import Grid
 from ray_ablation.layers import kept_layers
@@ -129,6 +130,8 @@ def preflight(
     for status in statuses:
         if status.record:
             _check_reuse(grid, status, samples)
+    for line in _provenance(statuses):
+        say(line)
     for benchmark in benchmarks:
         prepared = beir.prepare(benchmark, grid.path(benchmark.name), cache)
         say(_audit(prepared))
@@ -215,6 +218,16 @@ def _check_reuse(grid: Grid, status: Status, samples: dict[str, triples.Sample])
                 f"trial {trial.id} was trained with {name} {data[name]}, but it is {value} now. "
                 "Bring the old files back, or keep both results apart: --storage FOLDER"
             )
+
+
+def _provenance(statuses: Sequence[Status]) -> list[str]:
+    """Done trials of other code or libraries count, since RECIPE is the same, but it is said."""
+    found = Counter(
+        "; ".join(differences)
+        for status in statuses
+        if status.record and (differences := provenance.differences(status.record["code"]))
+    )
+    return [f"note: {count} done trials were trained with {text}" for text, count in found.items()]
 
 
 def _audit(prepared: beir.Prepared) -> str:

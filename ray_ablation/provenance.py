@@ -8,9 +8,10 @@ import socket
 import subprocess
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 # Everything in the package that a trained weight depends on. Code that only runs, scores or
 # reports is left out: its changes make no encoder stale. So is code that samples: the sample has
@@ -46,8 +47,27 @@ def code_sha256() -> str:
     return digest.hexdigest()
 
 
-def place(device: torch.device) -> dict[str, Any]:
+def differences(recorded: dict[str, Any]) -> list[str]:
+    """How what a trial was trained with differs from what is here, a phrase each.
+
+    Args:
+        recorded: `code()` as it was.
+    """
+    now = code()
+    found = [
+        f"{name} {recorded['versions'].get(name)}, here {version}"
+        for name, version in now["versions"].items()
+        if recorded["versions"].get(name) != version
+    ]
+    if recorded["sha256"] != now["sha256"]:
+        found.append(f"training code {recorded['sha256'][:8]}, here {now['sha256'][:8]}")
+    return found
+
+
+def place(device: "torch.device") -> dict[str, Any]:
     """Device, host, process and threads; gpu_uuid is None on a CPU."""
+    import torch
+
     on_gpu = device.type == "cuda"
     properties = torch.cuda.get_device_properties(device) if on_gpu else None
     return {

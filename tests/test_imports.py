@@ -34,7 +34,7 @@ ROWS = {
     "checkpoint": {"ledger"},
     "fine_tune": {"batches", "checkpoint", "throughput", *DATA},
     "train": {"checkpoint", "provenance", "encoder", "fine_tune", "ledger", *DATA},
-    "plan": {"grid", "ledger", *DATA},
+    "plan": {"grid", "ledger", "provenance", *DATA},
     "search": set(),
     "metrics": set(),
     "embed": set(),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ray_ablation import run
+from ray_ablation import provenance, run
 from ray_ablation.atomic import read_frame
 from ray_ablation.ledger import Ledger
 from tiny import benchmark, hard_negatives, tiny_bert
@@ -242,6 +242,18 @@ def test_other_weights_under_done_trials_are_refused(finished, sources, capsys, 
     weights.write_bytes(content)
     monkeypatch.setenv("TINY", str(copied))
     assert "was trained with weights_file_sha256" in bad(capsys)
+
+
+def test_done_trials_of_other_code_are_kept_and_named(finished, capsys, monkeypatch):
+    here = provenance.code()
+    versions = here["versions"] | {"torch": "9.9.9"}
+    monkeypatch.setattr(provenance, "code", lambda: here | {"versions": versions})
+    since = now()
+    assert command() == 0
+    assert written(since) == set()
+    torch = here["versions"]["torch"]
+    expected = f"note: 6 done trials were trained with torch {torch}, here 9.9.9"
+    assert expected in capsys.readouterr().out
 
 
 def test_another_grid_of_the_same_name_is_refused(finished, capsys):
