@@ -38,6 +38,7 @@ class TrialProgress:
     """Where one trial stands.
 
     Attributes:
+        from_step: Where this attempt went on from a checkpoint; 0 began anew.
         began: Step and time of the first report of this attempt; its speed counts from there,
             since an attempt resumes at any step.
         reason: Why it failed, or is tried again.
@@ -46,6 +47,7 @@ class TrialProgress:
     work: Work
     state: str = "pending"
     step: int = 0
+    from_step: int = 0
     loss: float | None = None
     examples_per_s: float | None = None
     began: tuple[int, float] | None = None
@@ -87,7 +89,7 @@ class Progress:
         """A row of training: step, loss, examples_per_s; what it lacks stays as it was."""
         trial = self.trials[trial_id]
         before = trial.fraction
-        for name in ("step", "loss", "examples_per_s"):
+        for name in ("step", "from_step", "loss", "examples_per_s"):
             if row.get(name) is not None:
                 setattr(trial, name, row[name])
         if trial.began is None:

@@ -90,7 +90,8 @@ class LogView:
 
     def __init__(self, progress: Progress, console: Console) -> None:
         self._progress, self._console = progress, console
-        self._last: dict[str, tuple[str, int, float]] = {}  # state, quarter, time of the last line
+        # State and where it resumed, quarter, and time of the last line.
+        self._last: dict[str, tuple[tuple[str, int], int, float]] = {}
         self._started_s: dict[str, float] = {}
         self._headed_s = 0.0  # when the header was printed last
 
@@ -104,12 +105,13 @@ class LogView:
     def changed(self, trial: TrialProgress) -> None:
         """Print the trial's line if it is time."""
         now, trial_id = self._progress.clock(), trial.work.id
-        state, quarter, printed_s = self._last.get(trial_id, ("", 0, now))
+        state, quarter, printed_s = self._last.get(trial_id, (("", 0), 0, now))
+        here = (trial.state, trial.from_step)
         age_s = now - self._started_s.setdefault(trial_id, now)
         reached = int(trial.fraction * 4)
         due = now - printed_s >= max(LOG_INTERVAL_S, age_s / 20)
-        if trial.state != state or reached > quarter or due:
-            self._last[trial_id] = (trial.state, reached, now)
+        if here != state or reached > quarter or due:
+            self._last[trial_id] = (here, reached, now)
             self._print(line(trial, now))
 
     def tick(self) -> None:
@@ -145,6 +147,8 @@ def line(trial: TrialProgress, now: float) -> str:
     words = [trial.work.id, trial.state]
     if trial.work.steps and trial.state != "pending":
         words.append(f"step {_steps(trial)}")
+    if trial.from_step:
+        words.append(f"resumed at {trial.from_step}")
     if trial.loss is not None:
         words.append(f"loss {trial.loss:.4f}")
     if trial.examples_per_s is not None:

@@ -120,6 +120,22 @@ def test_log_says_when_all_will_be_done(clock):
     assert len(said) == 2  # once by the tick, once at the end
 
 
+def test_log_says_where_a_trial_went_on(clock):
+    progress = make(clock, trials=1)
+    (trial_id,) = progress.trials
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    view = LogView(progress, console)
+    progress.started(trial_id)
+    view.changed(progress.trials[trial_id])
+    progress.reported(trial_id, {"step": 1_001, "from_step": 1_000, "loss": 0.5})
+    view.changed(progress.trials[trial_id])
+    lines = console.file.getvalue().splitlines()
+    assert [line.partition("running")[2] for line in lines] == [
+        "  step 0/20,000",
+        "  step 1,001/20,000  resumed at 1000  loss 0.5000",
+    ]
+
+
 def test_log_gives_the_reason_of_a_failure(clock):
     progress = make(clock)
     view, file = log(progress, clock)
