@@ -35,8 +35,10 @@ def facts(study: Study) -> list[tuple[str, str]]:
     cells = study.results[study.results["benchmark"] != MEAN].drop_duplicates(
         ["trial", "benchmark"]
     )
+    same = (f"{name.replace('_', ' ')} {value}" for name, value in study.grid.common().items())
     return [
         ("grid", f"{study.grid.name}: {study.grid.product}"),
+        ("the same for all that are trained", ", ".join(same)),
         ("trials", ", ".join(f"{count} {state}" for state, count in counts.items() if count)),
         ("scores", f"{int(cells['n_queries'].notna().sum())} of {len(cells)} trials x benchmarks"),
         ("finished", _between(done["finished_at"])),
@@ -73,10 +75,12 @@ def _along_x(study: Study, means: pd.DataFrame) -> Iterator[str]:
         extent = rows["mean"].max() - rows["mean"].min()
         widest = rows.dropna(subset=["sd"]).sort_values("sd", kind="stable").iloc[-1]
         larger = "less" if extent < spread else "more"
+        ordered = rows.sort_values("mean", kind="stable")
+        low, high = ordered.iloc[0], ordered.iloc[-1]
         yield (
-            f"At {name}, the means of {len(rows)} values of {x} lie {extent:.4f} apart, {larger} "
-            f"than the largest sd over seeds ({spread:.4f}, {widest['configuration']}, "
-            f"n = {widest['n']})."
+            f"At {name}, {x} {high['x']} is highest ({high['mean']:.4f}) and {x} {low['x']} lowest "
+            f"({low['mean']:.4f}), {extent:.4f} apart: {larger} than the largest sd over seeds "
+            f"({spread:.4f}, {widest['configuration']}, n = {widest['n']})."
         )
 
 
@@ -117,9 +121,11 @@ def _untrained(study: Study) -> Iterator[str]:
     ]
     if gains:
         above = sum(gain > 0 for gain in gains)
+        ends = [f"{end:+.4f}".replace("-", "−") for end in (min(gains), max(gains))]
         yield (
             f"{above} of {len(gains)} fine-tuned configurations are above the untrained reference "
-            f"of their own {study.layout.x.replace('_', ' ')}."
+            f"of their own {study.layout.x.replace('_', ' ')}; they differ from it by "
+            f"{' to '.join(dict.fromkeys(ends))}."
         )
 
 
@@ -157,6 +163,10 @@ def _data_limits(study: Study) -> Iterator[str]:
     for name, part in study.audit.groupby("benchmark", sort=False):
         if part["benchmark_sha256"].nunique() > 1:
             yield f"Trials were scored on different contents of {name}; they do not compare."
+        documents = part["documents"].max()
+        for measure in study.grid.measures:
+            if measure.startswith("R@") and int(measure[2:]) >= documents:
+                yield f"{measure} takes in all {documents} documents of {name}: it cannot but be 1."
         if (share := part["truncated_documents"].max()) > 0:
             length = _list(part["max_length"])
             yield f"{share:.1%} of the documents of {name} are cut at {length} tokens."

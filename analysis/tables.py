@@ -42,7 +42,9 @@ def measure_table(study: Study, measure: str) -> Table:
     rows = study.results[study.results["measure"] == measure]
     wide = rows.pivot(index="trial", columns="benchmark", values="value")
     names = [*study.benchmarks, MEAN]
-    frame = study.trials[["trial", "experiment"]].merge(wide[names].reset_index(), on="trial")
+    fields = _varied(study)
+    trials = study.trials[["trial", "experiment", *fields]]
+    frame = trials.merge(wide[names].reset_index(), on="trial")
     return Table(
         name=f"trials-{_slug(measure)}",
         title=f"{measure} by trial",
@@ -51,6 +53,7 @@ def measure_table(study: Study, measure: str) -> Table:
         frame=frame,
         columns=(
             *trial_columns(frame),
+            *(Column(name.replace("_", " "), (name,), _field) for name in fields),
             *(Column(name, (name,), digits(4)) for name in names),
         ),
     )
@@ -118,7 +121,6 @@ def change_table(study: Study) -> Table | None:
 
 def trials_table(study: Study) -> Table:
     """What each trial is and what it has seen."""
-    fields = [name for name in Trial.model_fields if name in study.grid.axes]
     frame = study.trials
     return Table(
         name="trials",
@@ -129,10 +131,15 @@ def trials_table(study: Study) -> Table:
         columns=(
             *trial_columns(frame),
             Column("state", ("state",), number=False),
-            *(Column(name.replace("_", " "), (name,), _field) for name in fields),
+            *(Column(name.replace("_", " "), (name,), _field) for name in _varied(study)),
             *_data_columns(),
         ),
     )
+
+
+def _varied(study: Study) -> list[str]:
+    """The fields that differ between trials."""
+    return [name for name in Trial.model_fields if name in study.grid.axes]
 
 
 def _configurations_frame(study: Study) -> pd.DataFrame:

@@ -20,7 +20,7 @@ from ray_ablation.data.beir import BENCHMARKS, Benchmark
 from ray_ablation.data.triples import TRAIN_SETS
 from ray_ablation.grid_file import GridFile, Partial, read, set_fields
 from ray_ablation.layers import kept_layers
-from ray_ablation.problems import GridError
+from ray_ablation.problems import GridError, UserError
 from ray_ablation.settings import Evaluation, Execution, Latency
 from ray_ablation.trial import Trial
 
@@ -65,18 +65,29 @@ class Grid:
         return {name: folder.resolve() for name, folder in found.items() if folder}
 
     def trial(self, trial_id: str) -> Trial:
-        """The trial of that id, or the one whose id starts with it.
+        """The trial of that id, or the one whose id or hash starts with it.
 
         Raises:
-            GridError: None or several do.
+            UserError: None or several do.
         """
-        found = [trial for trial in self.trials if trial.id.startswith(trial_id)]
+        found = [
+            trial
+            for trial in self.trials
+            if trial.id.startswith(trial_id) or trial.digest.startswith(trial_id)
+        ]
         exact = [trial for trial in found if trial.id == trial_id]
         if len(exact or found) == 1:
             return (exact or found)[0]
         ids = [trial.id for trial in found or self.trials]
         many = f"{len(found)} trials start with" if found else "no trial is called"
-        raise GridError(str(self.file), [f"{many} {trial_id!r}; there are: {', '.join(ids)}"])
+        raise UserError(f"{many} {trial_id!r}; there are: {', '.join(ids)}")
+
+    def common(self) -> dict[str, Any]:
+        """The fields that are the same for all trials that are trained, by name."""
+        trained = [trial.fields() for trial in self.trials if trial.steps]
+        rows = trained or [trial.fields() for trial in self.trials]
+        same = {n: v for n, v in rows[0].items() if all(row[n] == v for row in rows)}
+        return {name: value for name, value in same.items() if value not in (None, [])}
 
 
 def expand_path(text: str, where: str) -> Path:
@@ -104,8 +115,23 @@ def load(file: str | Path, *, here: bool = True) -> Grid:
     Raises:
         GridError: Every problem of the file, with dotted paths.
     """
-    text, parsed = read(Path(file))
+    text, parsed = read(Path(file), _first_look if here else None)
     return _build(Path(file), text, parsed, here)
+
+
+def _first_look(raw: dict[str, Any]) -> Iterator[str]:
+    """What can be told of a file that does not fit the schema, so that one report holds it too."""
+    paths = raw.get("paths") or {}
+    for index, entry in enumerate(raw.get("benchmarks") or []):
+        name = entry.get("name") if isinstance(entry, dict) else entry
+        if isinstance(name, str) and name not in BENCHMARKS and name not in paths:
+            yield f"benchmarks[{index}]: {problems.unknown('benchmark', name, BENCHMARKS)}"
+    fixed = raw.get("fixed") or {}
+    backbone = fixed.get("backbone", Trial.model_fields["backbone"].default)
+    count = layer_count(backbone) if isinstance(backbone, str) and backbone not in paths else None
+    for index, depth in enumerate((raw.get("axes") or {}).get("depth") or []):
+        if type(depth) is int and count and depth > count:
+            yield f"axes.depth[{index}]: {_too_deep(depth, backbone, count)}"
 
 
 def _build(file: Path, text: str, parsed: GridFile, here: bool) -> Grid:
@@ -236,13 +262,16 @@ def _misfits(trial: Trial, where: dict[str, str], parsed: GridFile) -> Iterator[
     if count is None:
         return
     if trial.depth > count:
-        fits = f"{trial.backbone} has {count} layers, so it must be in 1..{count}"
-        yield f"{at['depth']}: {trial.depth}; {fits}"
+        yield f"{at['depth']}: {_too_deep(trial.depth, trial.backbone, count)}"
         return
     try:
         kept_layers(trial.keep, trial.depth, count)
     except ValueError as error:
         yield f"{at['keep']}: {error}"
+
+
+def _too_deep(depth: int, backbone: str, count: int) -> str:
+    return f"{depth}; {backbone} has {count} layers, so it must be in 1..{count}"
 
 
 def _axes(trials: list[Trial], parsed: GridFile) -> tuple[str, ...]:

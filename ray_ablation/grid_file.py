@@ -9,6 +9,8 @@ with.
 """
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +20,7 @@ from ruamel.yaml.error import YAMLError
 
 from ray_ablation import problems
 from ray_ablation.data.beir import Benchmark
-from ray_ablation.problems import GridError
+from ray_ablation.problems import GridError, UserError
 from ray_ablation.settings import Evaluation, Execution, Latency, Measure
 from ray_ablation.trial import Strict, Trial
 
@@ -75,8 +77,14 @@ class GridFile(Strict):
     """Sentences that the report holds against the data."""
 
 
-def read(file: Path) -> tuple[str, GridFile]:
+def read(
+    file: Path, look: Callable[[dict[str, Any]], Iterator[str]] | None = None
+) -> tuple[str, GridFile]:
     """The text of a grid and what it says.
+
+    Args:
+        file: The YAML.
+        look: Says what else is wrong with a file that does not fit the schema.
 
     Raises:
         GridError: The file cannot be read, is not YAML, or does not fit the schema.
@@ -87,7 +95,10 @@ def read(file: Path) -> tuple[str, GridFile]:
         # Validated as JSON, where strict mode takes a list for a tuple and 1 for 1.0.
         return text, GridFile.model_validate_json(json.dumps(raw))
     except ValidationError as error:
-        raise GridError(str(file), problems.from_pydantic(error, GridFile)) from None
+        found = problems.from_pydantic(error, GridFile)
+        with suppress(AttributeError, TypeError, UserError):  # where not even the form is right
+            found += look(raw) if look else []
+        raise GridError(str(file), found) from None
 
 
 def set_fields(partial: Strict) -> dict[str, Any]:

@@ -138,6 +138,11 @@ class Ledger:
         shutil.rmtree(self.checkpoints_dir(trial.id), ignore_errors=True)
         return record
 
+    def newest_checkpoint(self, trial_id: str) -> int | None:
+        """The step of a stopped trial's newest checkpoint, sound or not."""
+        steps = [int(p.name[5:]) for p in self.checkpoints_dir(trial_id).glob("step-*")]
+        return max(steps, default=None)
+
     def fail_trial(self, trial: Trial, reason: str, traceback: str) -> None:
         """Note why a trial failed; a later success removes the note."""
         text = {"id": trial.id, "reason": reason, "traceback": traceback}

@@ -39,12 +39,14 @@ class Status:
         record: Its trial.json, None while it is not done.
         failure: The note of its last failure.
         scored: Benchmarks with a score file.
+        stopped_at: Step of the newest checkpoint of a trial that was stopped.
     """
 
     trial: Trial
     record: dict[str, Any] | None
     failure: dict[str, Any] | None
     scored: tuple[str, ...]
+    stopped_at: int | None
 
 
 def survey(grid: Grid, ledger: Ledger) -> list[Status]:
@@ -55,6 +57,7 @@ def survey(grid: Grid, ledger: Ledger) -> list[Status]:
             ledger.trained(trial),
             ledger.failure(trial.id),
             tuple(b.name for b in grid.benchmarks if ledger.read_scores(trial.id, b.name)),
+            ledger.newest_checkpoint(trial.id),
         )
         for trial in grid.trials
     ]
@@ -62,12 +65,15 @@ def survey(grid: Grid, ledger: Ledger) -> list[Status]:
 
 def describe(grid: Grid, statuses: Sequence[Status]) -> str:
     """The product and a line a trial, as `--plan` prints them."""
-    header = ["experiment", "trial", "examples", "passes", "in-batch negatives", "state"]
+    axes = [name.replace("_", " ") for name in grid.axes]
+    seen = ["examples", "passes", "in-batch negatives"]
+    header = ["experiment", "trial", *axes, *seen, "state"]
     rows = [_row(grid, status) for status in statuses]
-    lines = [summary(grid, statuses), "", *_aligned([header, *rows])]
+    lines = [summary(grid, statuses), "", *_aligned([header, *rows]), ""]
+    same = (f"{name.replace('_', ' ')} {value}" for name, value in grid.common().items())
+    lines.append(f"the same for all that are trained: {', '.join(same)}")
     shared = [name for name in grid.experiments.values() if "+" in name]
     if shared:
-        lines.append("")
         lines.append(
             "Untrained references that differ only in what training reads are one trial: "
             + ", ".join(dict.fromkeys(shared))
@@ -88,11 +94,15 @@ def _row(grid: Grid, status: Status) -> list[str]:
         state = f"trained, scored on {len(status.scored)} of {len(grid.benchmarks)}"
     elif status.failure:
         state = f"failed: {status.failure['reason']}"
+    elif status.stopped_at:
+        state = f"stopped at step {status.stopped_at} of {trial.steps}"
     else:
         state = "to train"
+    fields = trial.fields()
     return [
         grid.experiments[trial.id],
         trial.id,
+        *("-" if fields[name] is None else str(fields[name]) for name in grid.axes),
         f"{trial.examples:,}" if trial.steps else "-",
         "-" if passes is None else f"{passes:.2f}",
         "-" if negatives is None else str(negatives),

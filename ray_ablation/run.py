@@ -39,7 +39,7 @@ STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
 
 @dataclass
 class Study:
-    """A grid being worked on by this command."""
+    """A grid being worked on by this command; `statuses` are the chosen trials' at its start."""
 
     grid: Grid
     ledger: Ledger
@@ -47,12 +47,8 @@ class Study:
     benchmarks: list[Benchmark]
     arguments: argparse.Namespace
     resources: ExitStack
+    statuses: list[plan.Status] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
-
-    def statuses(self) -> list[plan.Status]:
-        """Where the chosen trials stand now."""
-        chosen = set(self.trials)
-        return [s for s in plan.survey(self.grid, self.ledger) if s.trial in chosen]
 
     def connect(self, phase: str) -> None:
         """Be connected to Ray from here to the end of the command, unless --local."""
@@ -97,7 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with ExitStack() as resources:
         study = Study(grid, ledger, trials, benchmarks, arguments, resources)
         if arguments.plan:
-            print(plan.describe(grid, study.statuses()))
+            print(plan.describe(grid, plan.survey(grid, ledger)))
             return 0
         ledger.check_writable()
         resources.enter_context(ledger.study_lock(grid.name))
@@ -124,10 +120,11 @@ def _benchmarks(grid: Grid, name: str | None) -> list[Benchmark]:
 def _go(study: Study) -> None:
     """The phases asked for, one after another, each told with its time."""
     chosen = [study.arguments.phase] if study.arguments.phase else list(PHASES)
-    statuses = study.statuses()
-    print(plan.summary(study.grid, statuses))
+    surveyed = plan.survey(study.grid, study.ledger)
+    study.statuses = [status for status in surveyed if status.trial in study.trials]
+    print(plan.summary(study.grid, surveyed))
     if chosen != ["report"]:
-        plan.preflight(study.grid, statuses, study.benchmarks, study.ledger, _say)
+        plan.preflight(study.grid, study.statuses, study.benchmarks, study.ledger, _say)
     for name in chosen:
         started = time.monotonic()
         print(f"{name}:", flush=True)
@@ -137,7 +134,7 @@ def _go(study: Study) -> None:
 
 def train(study: Study) -> None:
     """Train what is not trained."""
-    pending = [status.trial for status in study.statuses() if status.record is None]
+    pending = [status.trial for status in study.statuses if status.record is None]
     if not pending:
         _say("nothing to do")
     elif study.arguments.local:

@@ -39,8 +39,10 @@ def training_curves(study: Study) -> Drawing:
     figure.update_yaxes(title_text="loss (nats)", col=1)
     figure.update_layout(legend={"y": -0.2, "yanchor": "top"}, margin={"b": 130, "t": 84})
     caption = (
-        f"Trained encoders: {rows['trial'].nunique()}. Darker lines have a larger "
-        f"{plain(arrangement.x)}; line styles are budgets; one line a seed."
+        f"Trained encoders: {rows['trial'].nunique()}; shades are values of "
+        f"{plain(arrangement.x)}, line styles budgets; one line a seed. The evaluation loss has "
+        "all held-out documents as candidates, so it compares between encoders, not with the "
+        "training loss."
     )
     return Drawing(title, caption, figure)
 
