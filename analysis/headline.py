@@ -74,7 +74,7 @@ def _along_x(study: Study, means: pd.DataFrame) -> Iterator[str]:
             continue
         extent = rows["mean"].max() - rows["mean"].min()
         widest = rows.dropna(subset=["sd"]).sort_values("sd", kind="stable").iloc[-1]
-        larger = "less" if extent < spread else "more"
+        larger = "more" if extent > spread else "no more"
         ordered = rows.sort_values("mean", kind="stable")
         low, high = ordered.iloc[0], ordered.iloc[-1]
         yield (

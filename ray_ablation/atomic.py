@@ -82,5 +82,5 @@ def read_frame(path: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
         with path.open("rb") as file:
             table = pq.read_table(file, page_checksum_verification=True)
         return table.to_pandas(), json.loads(table.schema.metadata[b"about"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
         return None

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from ray_ablation.atomic import sha256_file
+from ray_ablation.atomic import digest_of, sha256_file
 
 
 class BackboneError(ValueError):
@@ -95,17 +95,21 @@ def fetch_config(backbone: str, revision: str | None = None) -> Path:
         ) from error
 
 
-def weights_file_sha256(
+def content_sha256(
     backbone: str, path: Path | None = None, revision: str | None = None
 ) -> str | None:
-    """Hex sha256 of the weights' file; None when they are not on this machine."""
+    """Hex sha256 over the backbone's config, tokenizer and weights; None when it is not here."""
     folder = locate(backbone, path)
     if folder is None:
         from huggingface_hub import try_to_load_from_cache
 
         cached = try_to_load_from_cache(backbone, "model.safetensors", revision=revision)
-        return sha256_file(Path(cached)) if isinstance(cached, str) else None
-    return sha256_file(weights_file(folder))
+        if not isinstance(cached, str):
+            return None
+        folder = Path(cached).parent
+    weights = weights_file(folder)
+    found = [folder / name for name in CONFIGURATION if (folder / name).is_file()]
+    return digest_of({file.name: sha256_file(file) for file in [*found, weights]})
 
 
 def _checked(folder: Path, backbone: str) -> Path:
@@ -143,6 +147,17 @@ LAYERS = {
     "google-bert/bert-large-uncased": 24,
     "sentence-transformers/all-MiniLM-L6-v2": 6,
 }
+
+# What besides the weights decides what a backbone computes.
+CONFIGURATION = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+)
 
 PACKAGED = {
     "sentence-transformers/all-MiniLM-L6-v2": Packaged(

@@ -35,6 +35,7 @@ class State:
         encoder: Weights by name.
         optimizer: State tensors by "<parameter index>.<name>".
         rows: Logged rows so far.
+        counts: Work and time so far, as throughput.Meter counts them.
         best: Weights with the lowest evaluation loss, empty unless they are to be kept.
     """
 
@@ -42,6 +43,7 @@ class State:
     encoder: Weights
     optimizer: Weights
     rows: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, float] = field(default_factory=dict)
     best: Weights = field(default_factory=dict)
 
 
@@ -56,7 +58,7 @@ def save(folder: Path, state: State, fingerprint: dict[str, Any]) -> None:
         save_file(tensors, temporary / f"{name}.safetensors")
     (temporary / "rows.json").write_text(json.dumps(state.rows))
     hashes = {path.name: sha256_file(path) for path in sorted(temporary.iterdir())}
-    about = {"step": state.step, "files": hashes}
+    about = {"step": state.step, "counts": state.counts, "files": hashes}
     write_json(temporary / "state.json", about | {"fingerprint": fingerprint})
     shutil.rmtree(final, ignore_errors=True)
     temporary.rename(final)
@@ -100,6 +102,7 @@ def _load(path: Path) -> State:
         encoder=load_file(path / "encoder.safetensors"),
         optimizer=load_file(path / "optimizer.safetensors"),
         rows=json.loads((path / "rows.json").read_text()),
+        counts=about["counts"],
         best=load_file(path / "best.safetensors"),
     )
 

@@ -124,13 +124,21 @@ class FineTuning:
     def state(self) -> State:
         """What a checkpoint holds."""
         tensors = optimizer_tensors(self._optimizer)
-        return State(self.step, self.encoder.state_dict(), tensors, self.rows, self._best)
+        return State(
+            step=self.step,
+            encoder=self.encoder.state_dict(),
+            optimizer=tensors,
+            rows=self.rows,
+            counts=self.meter.counts(),
+            best=self._best,
+        )
 
     def restore(self, state: State) -> None:
         """Go on from a checkpoint."""
         self.encoder.load_state_dict(state.encoder)
         load_optimizer(self._optimizer, state.optimizer)
         self.step, self.rows, self._best = state.step, state.rows, state.best
+        self.meter.restore(state.counts)
 
     def finish(self) -> None:
         """Leave the encoder in eval mode with the weights that the trial keeps."""

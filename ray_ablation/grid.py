@@ -102,6 +102,9 @@ def expand_path(text: str, where: str) -> Path:
         name = error.args[0]
         hint = f"{where}: {text}; set the variable: export {name}=/folder"
         raise GridError("the grid", [hint]) from None
+    except (ValueError, RuntimeError) as error:
+        hint = f"{where}: {text}; {error}. A dollar sign that is part of a path is written $$"
+        raise GridError("the grid", [hint]) from None
 
 
 def load(file: str | Path, *, here: bool = True) -> Grid:

@@ -52,7 +52,7 @@ Entry = Annotated[Benchmark, BeforeValidator(_named, json_schema_input_type=str 
 class GridFile(Strict):
     """The YAML file as it is written."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
     """Names the study's folder."""
     description: str = ""
     """What the study asks, shown at the head of its report."""
@@ -119,13 +119,26 @@ def _read(file: Path) -> str:
         raise GridError(str(file), [f"cannot be read: {error}{hint}"]) from None
 
 
+def _check_keys(value: Any) -> None:
+    """Refuse keys that are no text: 1 and "1" would become one key."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise ValueError(f"key {key!r} is no text; write it in quotes")
+            _check_keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_keys(inner)
+
+
 def _parse(file: Path, text: str) -> Any:
     try:
         raw = YAML(typ="safe", pure=True).load(text)
+        _check_keys(raw)
         json.dumps(raw, allow_nan=False)
     except YAMLError as error:
         raise GridError(str(file), [problems.from_yaml(error)]) from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise GridError(str(file), [f"not plain data: {error}"]) from None
     if not isinstance(raw, dict):
         raise GridError(str(file), ["expected a mapping with name, axes, fixed, benchmarks, ..."])

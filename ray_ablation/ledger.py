@@ -41,6 +41,10 @@ class LedgerError(UserError):
     """The storage root cannot be used as asked; the text says what to do."""
 
 
+class HeldError(LedgerError):
+    """Another process is at it."""
+
+
 @dataclass(frozen=True)
 class Ledger:
     """All file names under `root`."""
@@ -90,6 +94,13 @@ class Ledger:
         """The latency.json that a study points to; None when there is none or it is damaged."""
         pointer = read_json(self.profile_json(name))
         return None if pointer is None else read_json(self.latency_json(pointer["profile_id"]))
+
+    def benchmarks_json(self, name: str) -> Path:
+        return self.study_dir(name) / "benchmarks.json"
+
+    def study_benchmarks(self, name: str) -> dict[str, str]:
+        """sha256 of the contents that a study scores, by benchmark; those it has met so far."""
+        return read_json(self.benchmarks_json(name)) or {}
 
     def new_tune_dir(self, name: str) -> Path:
         """An unused studies/<name>/tune/<n>, n counting Tune's sessions from 1."""
@@ -239,4 +250,4 @@ def _locked(path: Path, timeout_s: float, otherwise: str) -> Iterator[None]:
         with FileLock(path, timeout=timeout_s):
             yield
     except Timeout:
-        raise LedgerError(f"{otherwise} (lock {path}); wait for it, or stop it") from None
+        raise HeldError(f"{otherwise} (lock {path}); wait for it, or stop it") from None

@@ -39,6 +39,8 @@ class Cut:
 def score(run: Run, qrels: Qrels, measures: Sequence[str]) -> pd.DataFrame:
     """A row a judged query, in the order of qrels: `query_id`, then a float64 column a measure."""
     parsed = {measure: ir_measures.parse_measure(measure) for measure in measures}
+    # Below zero a judgement means not relevant; trec_eval's code reads outside its tables there.
+    qrels = {q: {d: max(gain, 0) for d, gain in judged.items()} for q, judged in qrels.items()}
     values = {
         (metric.measure, metric.query_id): float(metric.value)
         for metric in ir_measures.iter_calc(list(parsed.values()), qrels, rank_scores(run))

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from ray_ablation import backbones, provenance
+from ray_ablation.atomic import write_json
 from ray_ablation.data import beir, triples
 from ray_ablation.grid import Grid
 from ray_ablation.layers import kept_layers
@@ -142,9 +143,12 @@ def preflight(
             _check_reuse(grid, status, samples)
     for line in _provenance(statuses):
         say(line)
+    contents = ledger.study_benchmarks(grid.name)
     for benchmark in benchmarks:
         prepared = beir.prepare(benchmark, grid.path(benchmark.name), cache)
+        contents[benchmark.name] = prepared.about["sha256"]
         say(_audit(prepared))
+    write_json(ledger.benchmarks_json(grid.name), contents)
 
 
 def _check_backbone(trial: Trial, path: Path | None) -> None:
@@ -217,11 +221,11 @@ def _sample_line(trial: Trial, sample: triples.Sample) -> str:
 def _check_reuse(grid: Grid, status: Status, samples: dict[str, triples.Sample]) -> None:
     """A done trial counts only while its weights and sample are those of today."""
     trial, data = status.trial, (status.record or {})["data"]
-    weights = backbones.weights_file_sha256(
+    backbone = backbones.content_sha256(
         trial.backbone, grid.path(trial.backbone), trial.backbone_revision
     )
     sample = samples[trial.id].manifest["sha256"] if trial.id in samples else None
-    now = {"weights_file_sha256": weights, "sample_sha256": sample}
+    now = {"backbone_sha256": backbone, "sample_sha256": sample}
     for name, value in now.items():
         if value is not None and data.get(name) not in (None, value):
             raise PreflightError(

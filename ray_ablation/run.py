@@ -26,7 +26,7 @@ from ray_ablation import grid as grids
 from ray_ablation import plan
 from ray_ablation.data.beir import Benchmark
 from ray_ablation.grid import Grid
-from ray_ablation.ledger import Ledger
+from ray_ablation.ledger import HeldError, Ledger
 from ray_ablation.problems import Failure, UserError, one_line, unknown
 from ray_ablation.trial import Trial
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ray_ablation.progress import Progress
     from ray_ablation.views import View
 
-STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES}
+STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES}
 
 
 @dataclass
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     grid = _load(arguments)
     ledger = Ledger(Path(grid.execution.storage))
-    trials = [grid.trial(arguments.only)] if arguments.only else list(grid.trials)
+    trials = list(grid.trials) if arguments.only is None else [grid.trial(arguments.only)]
     benchmarks = _benchmarks(grid, arguments.benchmark)
     with ExitStack() as resources:
         study = Study(grid, ledger, trials, benchmarks, arguments, resources)
@@ -161,7 +161,8 @@ def _train_here(study: Study, pending: list[Trial]) -> list[Failure]:
             except Exception as error:
                 failures.append(Failure(trial.id, one_line(error)))
                 progress.failed(trial.id, one_line(error))
-                study.ledger.fail_trial(trial, one_line(error), traceback.format_exc())
+                if not isinstance(error, HeldError):  # then the trial is doing well elsewhere
+                    study.ledger.fail_trial(trial, one_line(error), traceback.format_exc())
                 if study.arguments.only and not isinstance(error, UserError):
                     raise  # for the debugger, or to be read whole
             view.changed(progress.trials[trial.id])

@@ -55,6 +55,9 @@ def chunk_price(encoder: nn.Module, device: torch.device) -> ChunkPrice:
     return ChunkPrice(fixed=layers * LAYER_S[kind] / token_s, per_length=pair_s / token_s)
 
 
+COUNTS = ("seconds", "examples", "tokens", "padded_tokens", "flops")
+
+
 class Meter:
     """Counts work between two looks.
 
@@ -76,8 +79,18 @@ class Meter:
         self._peak_flops = next((f for key, f in PEAK_FLOPS.items() if key in name), None)
         self.seconds = 0.0
         self.examples = self.tokens = self.padded_tokens = 0
-        self._flops = 0.0
+        self.flops = 0.0
         self._last = (0.0, 0, 0, 0.0)
+
+    def counts(self) -> dict[str, float]:
+        """All that was counted, for a checkpoint."""
+        return {name: getattr(self, name) for name in COUNTS}
+
+    def restore(self, counts: dict[str, float]) -> None:
+        """Go on counting from there."""
+        for name in COUNTS:
+            setattr(self, name, counts[name])
+        self._last = (self.seconds, self.examples, self.tokens, self.flops)
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -91,18 +104,18 @@ class Meter:
         self.examples += examples
         self.tokens += tokens
         self.padded_tokens += padded_tokens
-        self._flops += self._flops_per_token * tokens + self._attention_flops * squares
+        self.flops += self._flops_per_token * tokens + self._attention_flops * squares
 
     def rates(self) -> dict[str, Any]:
         """Rates since the last call."""
-        now = (self.seconds, self.examples, self.tokens, self._flops)
+        now = (self.seconds, self.examples, self.tokens, self.flops)
         seconds, examples, tokens, flops = (a - b for a, b in zip(now, self._last, strict=True))
         self._last = now
         return self._rates(seconds, examples, tokens, flops)
 
     def total(self) -> dict[str, Any]:
         """Rates over all that was counted."""
-        return self._rates(self.seconds, self.examples, self.tokens, self._flops)
+        return self._rates(self.seconds, self.examples, self.tokens, self.flops)
 
     def _rates(
         self, seconds: float, examples: float, tokens: float, flops: float

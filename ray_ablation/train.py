@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,13 @@ class Job:
     device: torch.device
     report: Callable[[Row], None]
     where: Mapping[str, Any]
+
+    @cached_property
+    def backbone_sha256(self) -> str | None:
+        """Of the backbone's config, tokenizer and weights as files."""
+        trial = self.trial
+        path = self.sources.get(trial.backbone)
+        return backbones.content_sha256(trial.backbone, path, trial.backbone_revision)
 
 
 @dataclass(frozen=True)
@@ -154,9 +162,7 @@ def _train(job: Job) -> dict[str, Any]:
         "recipe": RECIPE,
         "data": {
             "weights_sha256": weights_sha256,
-            "weights_file_sha256": backbones.weights_file_sha256(
-                trial.backbone, job.sources.get(trial.backbone), trial.backbone_revision
-            ),
+            "backbone_sha256": job.backbone_sha256,
             "sample_sha256": None,
             **outcome.data,
         },
@@ -183,9 +189,10 @@ def _fine_tune(job: Job, encoder: SentenceTransformer, weights_sha256: str) -> O
     fingerprint = _fingerprint(job, weights_sha256, sample.manifest["sha256"])
     attempts = _resume(job, training, fingerprint)
     from_step, folder = training.step, job.ledger.checkpoints_dir(trial.id)
+    before_s = training.meter.seconds
 
     def on_row(row: Row) -> None:
-        attempts.reached(row["step"], training.meter.seconds)
+        attempts.reached(row["step"], training.meter.seconds - before_s)
         job.report(row | {"steps": trial.steps, "from_step": from_step})
 
     training.run(
@@ -223,6 +230,7 @@ def _fingerprint(job: Job, weights_sha256: str, sample_sha256: str) -> dict[str,
     return {
         "trial": job.trial.digest,
         "weights": weights_sha256,
+        "backbone": job.backbone_sha256,
         "sample": sample_sha256,
         "code": provenance.code_sha256(),
         "device": job.device.type,

@@ -21,6 +21,9 @@ from ray_ablation.problems import unknown
 
 RECIPE = 1
 
+# Frames hold 64-bit integers.
+MOST = 2**63 - 1
+
 # The fields that a reference of zero steps still depends on.
 UNTRAINED_FIELDS = (
     "backbone",
@@ -59,7 +62,7 @@ class Trial(Strict):
     """Hub id, or a folder saved by transformers; `paths` in the grid may say where it lies."""
     backbone_revision: str | None = None
     """Commit of the hub repository; null takes its main branch."""
-    depth: Annotated[int, Field(ge=1)]
+    depth: Annotated[int, Field(ge=1, le=MOST)]
     """How many encoder blocks are kept."""
     keep: Annotated[str | tuple[int, ...], BeforeValidator(_keep)] = "first"
     """Which blocks: first, last, alternate, or a list of `depth` indices (0 is next to the
@@ -70,23 +73,23 @@ class Trial(Strict):
     """Name of the (query, positive, negatives) triples to fine-tune on."""
     train_set_revision: str | None = None
     """Commit of the hub data set; null takes its main branch."""
-    samples: Annotated[int, Field(ge=1)] = 500_000
+    samples: Annotated[int, Field(ge=1, le=MOST)] = 500_000
     """How many triples are sampled to train on."""
-    sample_seed: Annotated[int, Field(ge=0)] = 42
+    sample_seed: Annotated[int, Field(ge=0, le=MOST)] = 42
     """Which triples are sampled; `seed` orders them."""
-    held_out: Annotated[int, Field(ge=0)] = 1_000
+    held_out: Annotated[int, Field(ge=0, le=MOST)] = 1_000
     """Rows set aside, before sampling, for the evaluation loss."""
-    negatives: Annotated[int, Field(ge=0)] = 1
+    negatives: Annotated[int, Field(ge=0, le=MOST)] = 1
     """Hard negatives per query."""
     negative_systems: tuple[str, ...] = ()
     """Which systems' mined negatives may be drawn; empty takes all there are."""
-    seed: Annotated[int, Field(ge=0)] = 42
+    seed: Annotated[int, Field(ge=0, le=MOST)] = 42
     """Order of the batches and dropout."""
-    batch: Annotated[int, Field(ge=1)] = 32
+    batch: Annotated[int, Field(ge=1, le=MOST)] = 32
     """Queries per optimizer step, and so the source of in-batch negatives."""
-    micro_batch: Annotated[int, Field(ge=1)] | None = None
+    micro_batch: Annotated[int, Field(ge=1, le=MOST)] | None = None
     """Queries embedded at a time (CachedMultipleNegativesRankingLoss); null embeds the batch."""
-    steps: Annotated[int, Field(ge=0)] = 20_000
+    steps: Annotated[int, Field(ge=0, le=MOST)] = 20_000
     """Optimizer steps; 0 is the untrained reference."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5
     """Peak of the schedule."""
@@ -104,7 +107,7 @@ class Trial(Strict):
     """bf16 is autocast over float32 weights."""
     checkpoint: Literal["last", "best"] = "last"
     """Which weights are kept: the last step's, or those with the lowest evaluation loss."""
-    eval_every_steps: Annotated[int, Field(ge=1)] | None = None
+    eval_every_steps: Annotated[int, Field(ge=1, le=MOST)] | None = None
     """Distance of evaluation losses; null means ten over the whole training."""
 
     @property

@@ -25,7 +25,7 @@ from ray.tune.logger import JsonLoggerCallback
 
 from ray_ablation import cluster, telemetry
 from ray_ablation.grid import Grid
-from ray_ablation.ledger import Ledger
+from ray_ablation.ledger import HeldError, Ledger
 from ray_ablation.problems import Failure, UserError, one_line
 from ray_ablation.progress import Progress, Work
 from ray_ablation.settings import Execution
@@ -240,7 +240,8 @@ def run_trial(
     except Exception as error:
         reason = one_line(error)
         with suppress(OSError):  # a full disk must not hide what filled it
-            ledger.fail_trial(trial, reason, traceback.format_exc())
+            if not isinstance(error, HeldError):  # then the trial is doing well elsewhere
+                ledger.fail_trial(trial, reason, traceback.format_exc())
         tune.report({"error": reason, "retry": not isinstance(error, UserError)})
         raise
     tune.report(last_row(trial, record))

@@ -156,6 +156,11 @@ nam: 3
         (("fixed", "fixed: {}\nexperiments: {a: {seed: 1}, b: {seed: 1}}\n#"), "make the same tri"),
         (("axes: {depth: [3, 6]}", ""), "depth is set nowhere"),
         (("axes", "axes: [\n"), "line 4"),
+        (("fixed: {steps: 100}", "experiments: {1: {seed: 1}}"), "key 1 is no text"),
+        (
+            ("steps: 100", "steps: 100, seed: 9223372036854775808"),
+            "fixed.seed: 9223372036854775808",
+        ),
     ],
 )
 def test_each_problem_is_named(tmp_path, change, text):

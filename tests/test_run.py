@@ -233,15 +233,48 @@ def test_bad_input_is_refused_before_anything_is_trained(place, capsys, old, new
     assert not list(Path("results").glob("trials/*/trial.json"))
 
 
-def test_other_weights_under_done_trials_are_refused(finished, sources, capsys, monkeypatch):
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_another_backbone_under_done_trials_is_refused(
+    finished, sources, capsys, monkeypatch, name
+):
     copied = finished / "sources"
     shutil.copytree(sources, copied, ignore=shutil.ignore_patterns("finished"))
-    weights = copied / "tiny" / "model.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
+    file = copied / "tiny" / name
+    file.write_bytes(file.read_bytes() + b" ")
     monkeypatch.setenv("TINY", str(copied))
-    assert "was trained with weights_file_sha256" in bad(capsys)
+    assert "was trained with backbone_sha256" in bad(capsys)
+
+
+def test_scores_on_other_contents_of_a_name_are_not_shown(finished, sources, capsys):
+    before = Path("results/studies/tiny/RESULTS.md").read_text()
+    change("name: tiny", "name: other")
+    change("  words: $TINY/words", "  words: $TINY/more")
+    assert command() == 0
+    change("name: other", "name: tiny")
+    change("  words: $TINY/more", "  words: $TINY/words")
+    assert command("--phase", "report") == 0
+    after = Path("results/studies/tiny/RESULTS.md").read_text()
+    assert after != before
+    assert "scores: 6 of 12 trials x benchmarks" in after
+    assert command() == 0
+    assert Path("results/studies/tiny/RESULTS.md").read_text() == before
+
+
+def test_damaged_prepared_data_is_prepared_again(finished):
+    """A flipped byte in the sample would otherwise be trained on in silence."""
+    (sample,) = Path("results/cache/triples").glob("*/train.arrow")
+    content = bytearray(sample.read_bytes())
+    content[len(content) // 2] ^= 1
+    sample.write_bytes(content)
+    for folder in ("tokens", "benchmarks"):
+        for file in Path("results/cache", folder).rglob("*.parquet"):
+            file.write_bytes(file.read_bytes()[:-1] + b"?")
+    shutil.rmtree("results/cache/tokens")
+    deep = trial_dir("L2-b8-6-s1")
+    before = (deep / "model" / "model.safetensors").read_bytes()
+    shutil.rmtree(deep / "model")
+    assert command() == 0
+    assert (deep / "model" / "model.safetensors").read_bytes() == before
 
 
 def test_done_trials_of_other_code_are_kept_and_named(finished, capsys, monkeypatch):

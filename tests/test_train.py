@@ -163,6 +163,9 @@ def test_interrupted_training_ends_with_the_same_bits(sources, tmp_path, fields)
     record = train_trial(trial, sources, cut, EXECUTION)
     assert [(a["from_step"], a["to_step"]) for a in record["attempts"]] == [(0, 3), (2, 6), (4, 10)]
     assert weights_of(cut, trial) == weights_of(whole, trial)
+    counted = [ledger.read_trial(trial.id)["result"] for ledger in (cut, whole)]
+    for name in ("tokens", "padded_tokens"):
+        assert counted[0][name] == counted[1][name]  # of all attempts, lost steps left out
     logged = [read_frame(ledger.train_parquet(trial.id))[0] for ledger in (cut, whole)]
     same = ["step", "epoch", "loss", "learning_rate", "gradient_norm", "eval_loss"]
     assert logged[0][same].equals(logged[1][same])

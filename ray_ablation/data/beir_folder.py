@@ -23,6 +23,10 @@ LAYOUT = "A BEIR folder has corpus.jsonl, queries.jsonl and qrels/<split>.tsv"
 
 # JSON can spell half a surrogate pair, which no tokenizer and no file can hold.
 SURROGATE = re.compile("[\ud800-\udfff]")
+# trec_eval ends a string at NUL, so two ids could become one.
+UNFIT = re.compile("[\ud800-\udfff\0]")
+# Its gains are exact and its tables small up to here; TREC's own grades end at 4.
+MOST_RELEVANT = 1000
 
 Qrels = dict[str, dict[str, int]]
 
@@ -83,11 +87,14 @@ def _score(row: list[str], path: Path, line: int) -> int | None:
     try:
         _query_id, _doc_id, score = row
         relevance = int(score)
+        if "_" in score or abs(relevance) > MOST_RELEVANT:
+            raise ValueError(score)
     except ValueError:
         if line == 1 and len(row) == 3:
             return None
         raise DataError(
-            f"{path}, line {line}: found {row}; expected {HEADER}, the score a whole number"
+            f"{path}, line {line}: found {row}; expected {HEADER}, the score a whole number "
+            f"of at most {MOST_RELEVANT}"
         ) from None
     if line == 1:
         raise DataError(
@@ -143,11 +150,11 @@ def read_documents(path: Path) -> Iterator[Document]:
 def _id(record: dict[str, Any], path: Path, line: int) -> str:
     found = record.get("_id")
     # A run file separates its fields by spaces.
-    if isinstance(found, str) and found.split() == [found]:
+    if isinstance(found, str) and found.split() == [found] and not UNFIT.search(found):
         return found
     raise DataError(
-        f"{path}, line {line}: _id is {found!r}; expected a string without spaces, as the qrels "
-        "name it"
+        f"{path}, line {line}: _id is {found!r}; expected a string of characters without spaces, "
+        "as the qrels name it"
     )
 
 

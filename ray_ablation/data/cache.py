@@ -4,7 +4,7 @@
     <cache>/digests/<signature>.json  sha256 of a source file, remembered
 
 A folder is sound when its record carries its own checksum and every file it lists has the listed
-size; any other is built again. So a build that was killed leaves nothing that is trusted.
+sha256; any other is built again. So a build that was killed leaves nothing that is trusted.
 
 The key of a folder is made of the contents of what it was prepared from. Reading gigabytes to learn
 that nothing changed would make every start slow, so a file's sha256 is remembered under its path,
@@ -17,6 +17,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from ray_ablation.data.files import DataError
 
 # Raised when the same input is prepared into something else: folders of another format are
 # built again.
-FORMAT = 1
+FORMAT = 2
 
 # The largest set takes minutes to prepare; whoever waits longer waits for a stuck process.
 LOCK_TIMEOUT_S = 3600.0
@@ -93,7 +94,7 @@ def _build(folder: Path, fill: Callable[[Path], dict[str, Any]], record: str) ->
         about = {"format": FORMAT} | fill(temporary)
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         about["files"] = {
-            path.relative_to(temporary).as_posix(): path.stat().st_size for path in paths
+            path.relative_to(temporary).as_posix(): sha256_file(path) for path in paths
         }
         write_json(temporary / record, about)
         shutil.rmtree(folder, ignore_errors=True)
@@ -107,12 +108,19 @@ def _sound(folder: Path, record: str) -> dict[str, Any] | None:
     about = read_json(folder / record)
     if about is None or about.get("format") != FORMAT:
         return None
-    sizes = about["files"].items()
-    return about if all(_size(folder / name) == size for name, size in sizes) else None
-
-
-def _size(path: Path) -> int | None:
     try:
-        return path.stat().st_size
+        sound = all(_content(folder / name) == sha256 for name, sha256 in about["files"].items())
     except OSError:
         return None
+    return about if sound else None
+
+
+def _content(path: Path) -> str:
+    stat = path.stat()
+    return _hashed(path, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _hashed(path: Path, size: int, mtime_ns: int) -> str:
+    # Prepared data is asked for several times by one command; it is read once.
+    return sha256_file(path)
