@@ -105,8 +105,10 @@ def _run(arguments: argparse.Namespace) -> int:
 def _load(arguments: argparse.Namespace) -> Grid:
     grid = grids.load(arguments.grid)
     storage = arguments.storage or grid.execution.storage
-    storage = str(grids.expand_path(storage, "execution.storage"))
-    return replace(grid, execution=grid.execution.model_copy(update={"storage": storage}))
+    folders = {"storage": str(grids.expand_path(storage, "execution.storage"))}
+    if grid.execution.cache:
+        folders["cache"] = str(grids.expand_path(grid.execution.cache, "execution.cache"))
+    return replace(grid, execution=grid.execution.model_copy(update=folders))
 
 
 def _benchmarks(grid: Grid, name: str | None) -> list[Benchmark]:
@@ -209,12 +211,13 @@ def profile(study: Study) -> None:
     from ray_ablation.latency import profile as profiling
     from ray_ablation.latency import record
 
-    if record.stored(study.grid, study.trials, study.ledger) is not None:
+    trials = study.grid.trials  # also with --only: one architecture alone has no ratio
+    if record.stored(study.grid, trials, study.ledger) is not None:
         _say("nothing to do")
         return
     study.connect("profile")
     local = study.arguments.local
-    study.failures += profiling.profile(study.grid, study.trials, study.ledger, local=local)
+    study.failures += profiling.profile(study.grid, trials, study.ledger, local=local)
 
 
 def report(study: Study) -> None:
