@@ -20,15 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.losses import (
-    CachedMultipleNegativesRankingLoss,
-    MultipleNegativesRankingLoss,
-)
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from torch import Tensor, nn
 
 from ray_ablation.batches import Chunk, Ints, Schedule, lay_out, pad, seeded_generator
 from ray_ablation.checkpoint import State, Weights, load_optimizer, optimizer_tensors
 from ray_ablation.data.tokens import Tokens
+from ray_ablation.objective import CachedLoss, learning_rate, make_loss, make_optimizer
 from ray_ablation.throughput import Meter, chunk_price
 from ray_ablation.trial import Trial
 
@@ -40,18 +38,6 @@ NO_LABELS = torch.empty(0)  # the losses' signature asks for labels that they do
 
 class TrainingError(RuntimeError):
     """Training cannot go on; the text says at which step and what to change."""
-
-
-def learning_rate(trial: Trial, step: int) -> float:
-    """The rate of step 0..steps: from 0 up to the peak over the warm-up, then to 0 at `steps`.
-
-    Source: transformers' linear schedule, on warm-up steps computed here (its own reading of a
-    warm-up of 1.0 is one step).
-    """
-    warmup = trial.warmup_steps
-    if step < warmup:
-        return trial.learning_rate * step / warmup
-    return trial.learning_rate * (trial.steps - step) / max(1, trial.steps - warmup)
 
 
 class FineTuning:
@@ -81,8 +67,8 @@ class FineTuning:
         self.step, self.rows = 0, list[Row]()
         self._best: Weights = {}
         self._train, self._held_out = train, held_out
-        self._loss = _loss(trial, encoder)
-        self._optimizer = _optimizer(trial, encoder)
+        self._loss = make_loss(trial, encoder)
+        self._optimizer = make_optimizer(trial, encoder)
         self._parameters = [p for p in encoder.parameters() if p.requires_grad]
         self._pad_id = int(encoder.tokenizer.pad_token_id or 0)
         self._price = chunk_price(encoder, device)
@@ -192,7 +178,7 @@ class FineTuning:
 
     def backward(self, rows_B: Ints) -> Tensor:
         """Loss of a batch, its gradients added to the parameters'."""
-        if isinstance(self._loss, _CachedLoss):
+        if isinstance(self._loss, CachedLoss):
             features = [self._features(chunk) for chunk in self._columns(rows_B)]
             # The cache embeds a second time inside backward, which must see the same precision.
             with self._autocast():
@@ -276,40 +262,3 @@ class FineTuning:
         if self.trial.checkpoint == "best":
             weights = self.encoder.state_dict().items()
             self._best = {name: tensor.detach().cpu().clone() for name, tensor in weights}
-
-
-class _CachedLoss(CachedMultipleNegativesRankingLoss):  # type: ignore[misc]
-    """The gradient cache with embeddings under autocast but their loss in float32."""
-
-    def calculate_loss(
-        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
-    ) -> Tensor:
-        """Loss of the embeddings (columns of mini-batches)."""
-        columns = [[part.float() for part in column] for column in reps]
-        with torch.autocast(reps[0][0].device.type, enabled=False):
-            loss: Tensor = super().calculate_loss(columns, labels, with_backward=with_backward)
-        return loss
-
-
-def _loss(trial: Trial, encoder: SentenceTransformer) -> MultipleNegativesRankingLoss | _CachedLoss:
-    if trial.micro_batch is None:
-        return MultipleNegativesRankingLoss(encoder, scale=trial.loss_scale)
-    return _CachedLoss(encoder, scale=trial.loss_scale, mini_batch_size=trial.micro_batch)
-
-
-def _optimizer(trial: Trial, encoder: nn.Module) -> torch.optim.AdamW:
-    """AdamW as transformers sets it up: no decay on biases and norms."""
-    norms = {
-        f"{module_name}.{name}"
-        for module_name, module in encoder.named_modules()
-        if isinstance(module, nn.LayerNorm)
-        for name, _ in module.named_parameters(recurse=False)
-    }
-    named = [(name, p) for name, p in encoder.named_parameters() if p.requires_grad]
-    plain = [p for name, p in named if name in norms or name.endswith("bias")]
-    decayed = [p for name, p in named if name not in norms and not name.endswith("bias")]
-    groups = [
-        {"params": decayed, "weight_decay": trial.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
-    ]
-    return torch.optim.AdamW(groups, lr=trial.learning_rate, fused=True)

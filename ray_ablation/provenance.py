@@ -22,6 +22,8 @@ TRAINING_CODE = (
     "encoder.py",
     "batches.py",
     "fine_tune.py",
+    "objective.py",
+    "throughput.py",
     "train.py",
     "data/tokens.py",
 )

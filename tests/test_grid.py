@@ -45,7 +45,8 @@ def test_shipped_grids_expand_to_their_first_comment(file):
 @pytest.mark.parametrize("file", sorted(GRIDS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_shipped_grids_match_the_shipped_schema(file):
     schema = json.loads((GRIDS / "schema.json").read_text())
-    jsonschema.validate(json.loads(json.dumps(YAML(typ="safe").load(file))), schema)
+    written = json.loads(json.dumps(YAML(typ="safe").load(file)))
+    assert not list(jsonschema.Draft202012Validator(schema).iter_errors(written))
 
 
 def test_schema_is_current():

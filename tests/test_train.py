@@ -15,8 +15,9 @@ from transformers import get_linear_schedule_with_warmup
 from ray_ablation import encoder as encoders
 from ray_ablation.atomic import read_frame
 from ray_ablation.data import tokens, triples
-from ray_ablation.fine_tune import FineTuning, TrainingError, learning_rate
+from ray_ablation.fine_tune import FineTuning, TrainingError
 from ray_ablation.ledger import Ledger
+from ray_ablation.objective import learning_rate
 from ray_ablation.problems import UserError
 from ray_ablation.settings import Execution
 from ray_ablation.throughput import Meter, chunk_price
