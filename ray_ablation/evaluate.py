@@ -67,6 +67,7 @@ def evaluate(
     *,
     benchmarks: Sequence[Benchmark],
     say: Callable[[str], object] = print,
+    connect: Callable[[], object] = lambda: None,
 ) -> list[Failure]:
     """Score every trained trial on every benchmark where scores are missing.
 
@@ -76,6 +77,7 @@ def evaluate(
         ledger: Holds the encoders; gets the scores and runs.
         benchmarks: Which of its benchmarks.
         say: Told one line where the work runs, and one a scored cell.
+        connect: Called once it is known that there is work, to connect to Ray.
 
     Returns:
         The cells that could not be scored, by name.
@@ -88,6 +90,7 @@ def evaluate(
     cells, failures = missing(grid, trials, ledger, prepared, say)
     if not cells:
         return failures
+    connect()
     place = _choose(grid.execution, cells)
     cut_corpora(cells, shards=grid.execution.shards, workers=place.evaluators)
     say(_announce(cells, place))

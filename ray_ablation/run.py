@@ -186,21 +186,29 @@ def _train_one(study: Study, trial: Trial, progress: "Progress", view: "View") -
 
 def evaluate(study: Study) -> None:
     """Score what is not scored."""
-    from ray_ablation import cells
-    from ray_ablation import evaluate as evaluation
-    from ray_ablation.data.beir import prepare
+    from ray_ablation.evaluate import evaluate as score
 
-    execution = study.grid.execution
-    cache = study.ledger.cache_dir(execution.cache)
-    prepared = [prepare(b, study.grid.path(b.name), cache) for b in study.benchmarks]
-    work, _ = cells.missing(study.grid, study.trials, study.ledger, prepared, lambda text: None)
-    if work and execution.evaluate != "local":
-        study.connect("evaluate")
-    if not work:
-        _say("nothing to do")
-    study.failures += evaluation.evaluate(
-        study.grid, study.trials, study.ledger, benchmarks=study.benchmarks, say=_say
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        _say(text)
+
+    def connect() -> None:
+        if study.grid.execution.evaluate != "local":
+            study.connect("evaluate")
+
+    failures = score(
+        study.grid,
+        study.trials,
+        study.ledger,
+        benchmarks=study.benchmarks,
+        say=say,
+        connect=connect,
     )
+    if not said and not failures:
+        _say("nothing to do")
+    study.failures += failures
 
 
 def profile(study: Study) -> None:
