@@ -184,14 +184,17 @@ def remove(name: str):
 BAD = {
     "no corpus": (
         remove("corpus.jsonl"),
-        r"set lacks corpus\.jsonl \(or .*\.gz\); it holds qrels, queries\.jsonl\. A BEIR folder",
+        r"set lacks corpus\.jsonl \(or .*\.gz.*\); it holds qrels/test\.tsv, queries\.jsonl\. A",
     ),
     "no queries": (remove("queries.jsonl"), r"lacks queries\.jsonl"),
     "no split": (
         lambda folder: (folder / "qrels/test.tsv").rename(folder / "qrels/dev.tsv"),
-        r"lacks test\.tsv .*; it holds dev\.tsv\. .*`split` in the grid",
+        r"lacks qrels/test\.tsv .*; it holds qrels/dev\.tsv\. .*`split` in the grid",
     ),
-    "no qrels": (lambda folder: shutil.rmtree(folder / "qrels"), r"qrels is not a folder; A BEIR"),
+    "no qrels": (
+        lambda folder: shutil.rmtree(folder / "qrels"),
+        r"lacks qrels/test\.tsv .*; it holds corpus\.jsonl, queries\.jsonl\. A BEIR",
+    ),
     "empty corpus": (edit("corpus.jsonl", lambda _: "\n"), r"corpus\.jsonl holds no document"),
     "not JSON": (
         append("corpus.jsonl", "{'_id': 1}\n"),
@@ -265,11 +268,6 @@ def test_a_cut_off_archive_is_named(tmp_path: Path) -> None:
     (folder / "corpus.jsonl.gz").write_bytes(packed[:-12])
     with pytest.raises(DataError, match=r"corpus\.jsonl\.gz cannot be read after line .*fetch it"):
         prepare(MINE, folder, tmp_path / "cache")
-
-
-def test_a_public_set_needs_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"paths: \{nfcorpus: /folder\}"):
-        prepare(BENCHMARKS["nfcorpus"], None, tmp_path)
 
 
 def test_a_name_that_is_no_file_name_is_refused() -> None:

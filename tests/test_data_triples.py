@@ -71,6 +71,7 @@ def test_manifest_counts_around_each_filter(tmp_path: Path) -> None:
     )
     assert sample.manifest["counts"] == {
         "rows": 6,
+        "rows_without_query": 0,
         "rows_without_positive": 1,
         # 3 + 3 + 3 (21 is listed by both systems) + 2 + 2, the row without a positive left out.
         "negatives_listed": 13,
@@ -246,8 +247,8 @@ def test_bad_input_is_named(tmp_path: Path, case: str) -> None:
 def test_too_few_usable_rows_says_how_many_there_are(tmp_path: Path) -> None:
     with pytest.raises(
         DataError,
-        match=r"has 4 usable rows of 6 \(1 without a positive, 1 with fewer than 2 negatives "
-        r"left\), but samples = 4 and held_out = 1 need 5; samples can be at most 3",
+        match=r"has 4 usable rows of 6 \(1 without a query or a positive, 1 with fewer than 2 "
+        r"negatives left\), but samples = 4 and held_out = 1 need 5; samples can be at most 3",
     ):
         triples.prepare(trial(negatives=2), write_folder(tmp_path / "set"), tmp_path / "cache")
 
@@ -257,11 +258,6 @@ def test_unknown_mining_system(tmp_path: Path) -> None:
         triples.prepare(
             trial(negative_systems=("bm52",)), write_folder(tmp_path / "set"), tmp_path / "cache"
         )
-
-
-def test_a_public_set_needs_its_folder(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"paths: \{msmarco-hard-negatives: /folder\}"):
-        triples.prepare(trial(), None, tmp_path)
 
 
 # Sampling alone.

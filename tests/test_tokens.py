@@ -1,13 +1,16 @@
 """Tokenised triples against the tokenizer itself, one text at a time."""
 
+import shutil
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from transformers import AutoTokenizer
 
-from ray_ablation.data import tokens
+from ray_ablation.data import tokens, triples
 from ray_ablation.data.triples import Sample
-from tiny import WORDS, tiny_bert
+from ray_ablation.trial import Trial
+from tiny import WORDS, hard_negatives, tiny_bert
 
 MAX_LENGTH = 6
 
@@ -70,3 +73,31 @@ def test_tokenised_once_and_healed(sample, tokenizer, tmp_path):
     file.write_bytes(whole[:-4])
     tokens.tokenise(sample, "train", tokenizer, MAX_LENGTH, tmp_path)
     assert file.read_bytes() == whole
+
+
+def test_what_is_cut_is_noted_beside_the_sample(tokenizer, tmp_path):
+    trial = Trial(depth=1, samples=20, held_out=5)
+    folder = hard_negatives(tmp_path / "set", rows=30)
+    made = triples.prepare(trial, folder, tmp_path)
+    assert tokens.truncation(made, 12) == []
+    tokens.tokenise(made, "train", tokenizer, 12, tmp_path)
+    table = made.train()
+    cut = {
+        name: np.mean([len(tokenizer(text)["input_ids"]) > 12 for text in table[name].to_pylist()])
+        for name in table.column_names
+    }
+    assert cut["query"] == 0 < cut["positive"] < 1
+    parts = [f"{name} {100 * share:.1f} %" for name, share in cut.items()]
+    line = f"truncated at 12 tokens: {', '.join(parts)}"
+    assert tokens.truncation(made, 12) == [line]
+    assert tokens.truncation(made, 2) == tokens.truncation(made, 128) == []
+    # The note is no part of the sample: it is sound as before, and found with it.
+    file = made.folder / "train.arrow"
+    before = file.stat().st_mtime_ns
+    again = triples.prepare(trial, folder, tmp_path)
+    assert file.stat().st_mtime_ns == before
+    assert tokens.truncation(again, 12) == [line]
+    # It comes back with the tokens that are there when it is lost.
+    shutil.rmtree(made.folder / "truncation")
+    tokens.tokenise(made, "train", tokenizer, 12, tmp_path)
+    assert tokens.truncation(again, 12) == [line]

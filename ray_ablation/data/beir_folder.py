@@ -1,8 +1,11 @@
-"""Reading a folder as BEIR publishes it (Thakur et al. 2021, arXiv:2104.08663).
+"""Reading a set in BEIR's form (Thakur et al. 2021, arXiv:2104.08663), as it is found in the wild.
 
-    corpus.jsonl        {"_id": ..., "title": ..., "text": ...} a line, or corpus.jsonl.gz
+    corpus.jsonl        {"_id": ..., "title": ..., "text": ...} a line
     queries.jsonl       {"_id": ..., "text": ...} a line
     qrels/<split>.tsv   query-id, corpus-id, score; tab-separated, under a header
+
+Each may be compressed (.gz), or be parquet files with those columns as the hub keeps them,
+corpus/*.parquet, queries/*.parquet and qrels/<split>*.parquet; without a score a pair counts 1.
 
 A document's text is its title and its text joined by a space and stripped, as BEIR's own dense
 retrieval joins them; a missing title is "", and so is a document without any text. What can be read
@@ -11,12 +14,13 @@ in two ways is an error that names the line.
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ray_ablation.data.files import DataError, find, lines, listed, records
+from ray_ablation.data.files import DataError, lines, listed, records
 
 HEADER = "query-id<TAB>corpus-id<TAB>score"
 LAYOUT = "A BEIR folder has corpus.jsonl, queries.jsonl and qrels/<split>.tsv"
@@ -41,45 +45,134 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Files:
-    """The three files of a benchmark."""
+    """The files of a benchmark; several where a part is cut into pieces."""
 
-    corpus: Path
-    queries: Path
-    qrels: Path
+    corpus: tuple[Path, ...]
+    queries: tuple[Path, ...]
+    qrels: tuple[Path, ...]
 
 
-def find_files(folder: Path, split: str) -> Files:
-    """The files of one split.
+# Part -> the names it may have, best first; a name with a star stands for all that match.
+NAMES = {
+    "corpus": ("corpus.jsonl", "corpus.jsonl.gz", "corpus/*.parquet"),
+    "queries": ("queries.jsonl", "queries.jsonl.gz", "queries/*.parquet"),
+    "qrels": (
+        "qrels/{split}.tsv",
+        "qrels/{split}.tsv.gz",
+        "qrels/{split}.jsonl",
+        "qrels/{split}.parquet",
+        "qrels/{split}-*.parquet",
+    ),
+}
+
+
+def pick(part: str, names: Iterable[str], split: str) -> list[str]:
+    """Those of the names that are the part's files, in order; none where it is not there."""
+    names = sorted(names)
+    for pattern in NAMES[part]:
+        if found := [n for n in names if fnmatchcase(n, pattern.format(split=split))]:
+            return found
+    return []
+
+
+def choose(place: object, names: Iterable[str], split: str, get: Callable[[str], Path]) -> Files:
+    """The files of one split among all there are.
+
+    Args:
+        place: Where they lie, for errors.
+        names: Of all files, relative to it.
+        split: Which qrels.
+        get: Name -> the file itself.
+
+    Raises:
+        DataError: A part is not there.
+    """
+    names = sorted(names)
+    parts = {part: pick(part, names, split) for part in NAMES}
+    for part, found in parts.items():
+        if not found:
+            first, *others = (pattern.format(split=split) for pattern in NAMES[part])
+            near = [n for n in names if n.startswith("qrels")] if part == "qrels" else names
+            hint = "; `split` in the grid picks one" if part == "qrels" and near else ""
+            raise DataError(
+                f"{place} lacks {first} (or {', '.join(others)}); it holds "
+                f"{listed(near or names) or 'nothing'}. {LAYOUT}{hint}"
+            )
+    return Files(**{part: tuple(map(get, found)) for part, found in parts.items()})
+
+
+def find_files(folder: Path, split: str, place: object = None) -> Files:
+    """The files of one split in a folder, which errors call `place`.
 
     Raises:
         DataError: The folder lacks one of them.
     """
-    return Files(
-        corpus=find(folder, "corpus.jsonl", LAYOUT),
-        queries=find(folder, "queries.jsonl", LAYOUT),
-        qrels=find(folder / "qrels", f"{split}.tsv", f"{LAYOUT}; `split` in the grid picks one"),
-    )
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; {LAYOUT}")
+    found = [path for depth in ("*", "*/*") for path in folder.glob(depth) if path.is_file()]
+    names = [path.relative_to(folder).as_posix() for path in found]
+    return choose(place or folder, names, split, folder.joinpath)
 
 
-def read_qrels(path: Path) -> tuple[Qrels, int]:
-    """Judgements in the order of the file, and how many were judged before (the last one holds).
+def inner_folder(folder: Path, name: str) -> Path:
+    """The folder with a corpus: the only one inside, or the one called so; else this one.
+
+    Raises:
+        DataError: There are several, and none of that name.
+    """
+    for depth in ("*", "*/*"):
+        found = [path for path in sorted(folder.glob(depth)) if _has_corpus(path)]
+        named = [path for path in found if path.name == name]
+        if _has_corpus(folder) or not found:
+            continue
+        if len(found) > 1 and not named:
+            have = listed([path.name for path in found])
+            raise DataError(f"{folder} holds several sets, but none called {name!r}: {have}")
+        return (named or found)[0]
+    return folder
+
+
+def _has_corpus(folder: Path) -> bool:
+    return any(next(folder.glob(name), None) for name in NAMES["corpus"])
+
+
+def read_qrels(paths: Sequence[Path]) -> tuple[Qrels, int]:
+    """Judgements in the order of the files, and how many were judged before (the last one holds).
 
     Raises:
         DataError: No header, no rows, or a row that is not query, document, whole number.
     """
     qrels: Qrels = {}
     repeated = 0
+    for path in paths:
+        for query_id, doc_id, score in _judgements(path):
+            found = qrels.setdefault(query_id, {})
+            repeated += doc_id in found
+            found[doc_id] = score
+    if not qrels:
+        names = ", ".join(map(str, paths))
+        raise DataError(f"{names} judges nothing; expected rows under the header {HEADER}")
+    return qrels, repeated
+
+
+def _judgements(path: Path) -> Iterator[tuple[str, str, int]]:
+    if ".tsv" not in path.suffixes:
+        for line, record in records(path):
+            score = record.get("score", 1)
+            if not isinstance(score, int | float) or score != int(score):
+                raise DataError(f"{path}, line {line}: score is {score!r}; expected a whole number")
+            yield (
+                _id(record, path, line, "query-id"),
+                _id(record, path, line, "corpus-id"),
+                int(score),
+            )
+        return
     for line, text in lines(path):
         # BEIR writes and reads with csv's quoting, which ids with quotation marks need.
         row = next(csv.reader([text], delimiter="\t", quoting=csv.QUOTE_MINIMAL))
-        score = _score(row, path, line)
-        if score is not None:
-            found = qrels.setdefault(row[0], {})
-            repeated += row[1] in found
-            found[row[1]] = score
-    if not qrels:
-        raise DataError(f"{path} judges nothing; expected rows under the header {HEADER}")
-    return qrels, repeated
+        relevance = _score(row, path, line)
+        if relevance is not None:
+            yield row[0], row[1], relevance
 
 
 def _score(row: list[str], path: Path, line: int) -> int | None:
@@ -104,21 +197,22 @@ def _score(row: list[str], path: Path, line: int) -> int | None:
     return relevance
 
 
-def read_queries(path: Path, qrels: Qrels, judged_in: Path) -> dict[str, str]:
-    """Id -> text of the queries that `qrels` judges, in the order of the file.
+def read_queries(paths: Sequence[Path], qrels: Qrels, judged_in: Path) -> dict[str, str]:
+    """Id -> text of the queries that `qrels` judges, in the order of the files.
 
     Raises:
         DataError: A repeated id, a judged query without text, or one that is not there.
     """
     seen: dict[str, int] = {}
     queries: dict[str, str] = {}
-    for line, record in records(path):
+    for path, line, record in _rows(paths):
         query_id = _id(record, path, line)
-        if (first := seen.setdefault(query_id, line)) != line:
+        if query_id in seen:
             raise DataError(
-                f"{path}, line {line}: query id {query_id!r} stands on line {first} already; "
-                "ids must be unique. Rename or drop one"
+                f"{path}, line {line}: query id {query_id!r} stands on line {seen[query_id]} "
+                "already; ids must be unique. Rename or drop one"
             )
+        seen[query_id] = line
         if query_id in qrels:
             text = _text(record, "text", path, line)
             if not text.strip():
@@ -128,32 +222,45 @@ def read_queries(path: Path, qrels: Qrels, judged_in: Path) -> dict[str, str]:
                 )
             queries[query_id] = text
     if missing := [query_id for query_id in qrels if query_id not in queries]:
+        names = ", ".join(path.name for path in paths)
         raise DataError(
-            f"{judged_in} judges {len(missing)} queries that {path.name} lacks: {listed(missing)}; "
+            f"{judged_in} judges {len(missing)} queries that {names} lacks: {listed(missing)}; "
             "the two files must be of one set"
         )
     return queries
 
 
-def read_documents(path: Path) -> Iterator[Document]:
-    """The documents, in the order of the file; ids may repeat.
+def read_documents(paths: Iterable[Path]) -> Iterator[Document]:
+    """The documents, in the order of the files; ids may repeat.
 
     Raises:
         DataError: A line without an id, or with a title or text that is no string.
     """
-    for line, record in records(path):
+    for path, line, record in _rows(paths):
         title = _text(record, "title", path, line)
         text = f"{title} {_text(record, 'text', path, line)}".strip()
         yield Document(_id(record, path, line), text, record.get("title") is not None)
 
 
-def _id(record: dict[str, Any], path: Path, line: int) -> str:
-    found = record.get("_id")
+def read_ids(paths: Iterable[Path]) -> Iterator[str]:
+    """The documents' ids, in the order of the files."""
+    for path, line, record in _rows(paths):
+        yield _id(record, path, line)
+
+
+def _rows(paths: Iterable[Path]) -> Iterator[tuple[Path, int, dict[str, Any]]]:
+    for path in paths:
+        for line, record in records(path):
+            yield path, line, record
+
+
+def _id(record: dict[str, Any], path: Path, line: int, key: str = "_id") -> str:
+    found = record.get(key)
     # A run file separates its fields by spaces.
     if isinstance(found, str) and found.split() == [found] and not UNFIT.search(found):
         return found
     raise DataError(
-        f"{path}, line {line}: _id is {found!r}; expected a string of characters without spaces, "
+        f"{path}, line {line}: {key} is {found!r}; expected a string of characters without spaces, "
         "as the qrels name it"
     )
 

@@ -28,13 +28,13 @@ class Row(NamedTuple):
     """One query of a train set, by ids.
 
     Attributes:
-        query: The query.
+        query: The query; None where its text is empty.
         positives: Passages to draw its positive from; may be empty.
         negatives: Mining system -> passages it ranked high.
         relevant: Passages known to be relevant, `positives` or not.
     """
 
-    query: int
+    query: int | None
     positives: list[int]
     negatives: dict[str, list[int]]
     relevant: frozenset[int] = frozenset()
@@ -61,7 +61,7 @@ def pick(rows: Iterable[Row], trial: Trial) -> Picked:
     """Draw the trial's sample.
 
     Raises:
-        DataError: Too few usable rows, or a mining system that no row has.
+        DataError: Too few usable rows, no negatives at all, or a mining system that no row has.
     """
     counts, systems = Counter[str](), Counter[str]()
     flat = array("q")
@@ -73,6 +73,11 @@ def pick(rows: Iterable[Row], trial: Trial) -> Picked:
         if name not in systems:
             unknown = problems.unknown("mining system", name, systems)
             raise DataError(f"train set {trial.train_set!r}, negative_systems: {unknown}")
+    if trial.negatives and not systems.total():
+        raise DataError(
+            f"train set {trial.train_set!r} lists no negatives, but negatives = {trial.negatives}; "
+            "set negatives: 0 to train on in-batch negatives alone"
+        )
     usable = np.array(flat, dtype=np.int64).reshape(-1, 2 + trial.negatives)
     wanted = trial.held_out + trial.samples
     if len(usable) < wanted:
@@ -80,6 +85,7 @@ def pick(rows: Iterable[Row], trial: Trial) -> Picked:
     order = seeded(trial.sample_seed, "order").permutation(len(usable))
     named = {
         "rows": counts["rows"],
+        "rows_without_query": counts["unasked"],
         "rows_without_positive": counts["without"],
         "negatives_listed": counts["listed"],
         "negatives_dropped_as_relevant": counts["relevant"],
@@ -102,8 +108,16 @@ def seeded(*parts: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
 
 
+def text_key(text: str) -> int:
+    """64-bit identity of a text; two of a million texts share one with probability 3e-8."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
+
+
 def _draw(row: Row, trial: Trial, counts: Counter[str]) -> list[int]:
     """Query, positive and negatives of a row; nothing when it is not usable."""
+    if row.query is None:
+        counts["unasked"] += 1
+        return []
     if not row.positives:
         counts["without"] += 1
         return []
@@ -132,7 +146,8 @@ def _too_few(trial: Trial, usable: int, counts: Counter[str]) -> str:
     can = f"samples can be at most {left:,}" if left > 0 else "lower held_out and samples"
     return (
         f"train set {trial.train_set!r} has {usable:,} usable rows of {counts['rows']:,} "
-        f"({counts['without']:,} without a positive, {counts['few']:,} with fewer than "
-        f"{trial.negatives} negatives left), but samples = {trial.samples:,} and held_out = "
-        f"{trial.held_out:,} need {trial.samples + trial.held_out:,}; {can}"
+        f"({counts['unasked'] + counts['without']:,} without a query or a positive, "
+        f"{counts['few']:,} with fewer than {trial.negatives} negatives left), but "
+        f"samples = {trial.samples:,} and held_out = {trial.held_out:,} need "
+        f"{trial.samples + trial.held_out:,}; {can}"
     )

@@ -18,10 +18,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ray_ablation.atomic import read_json, write_json
 from ray_ablation.data.cache import build
+from ray_ablation.data.sampling import text_key
 from ray_ablation.data.triples import Sample
 
 ROWS_AT_A_TIME = 10_000
+TRUNCATION = "truncation"  # a folder beside the sample
 Ints = NDArray[np.int64]
 
 
@@ -62,7 +65,8 @@ def tokenise(sample: Sample, part: str, tokenizer: Any, max_length: int, cache: 
         max_length: Tokens per text, special tokens included; longer texts are cut.
         cache: Folder of prepared data.
     """
-    text = f"{sample.manifest['sha256']}/{part}/{max_length}/{_vocabulary(tokenizer)}"
+    vocabulary = _vocabulary(tokenizer)
+    text = f"{sample.manifest['sha256']}/{part}/{max_length}/{vocabulary}"
     folder = cache / "tokens" / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def fill(into: Path) -> dict[str, Any]:
@@ -70,12 +74,28 @@ def tokenise(sample: Sample, part: str, tokenizer: Any, max_length: int, cache: 
         return _write(table, tokenizer, max_length, into)
 
     about = build(folder, fill)
+    if part == "train":
+        digest = hashlib.sha256(vocabulary.encode()).hexdigest()[:12]
+        note = sample.folder / TRUNCATION / f"{digest}-{max_length}.json"
+        if read_json(note) is None:
+            write_json(note, about["truncated"])
     return _read(folder, about["truncated"])
 
 
-def text_key(text: str) -> int:
-    """64-bit identity of a text; two of a million texts share one with probability 3e-8."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little", signed=True)
+def truncation(sample: Sample, max_length: int) -> list[str]:
+    """What is cut at a length of the texts trained on, a sentence for each tokenizer tried so far.
+
+    As in "truncated at 128 tokens: query 0.0 %, positive 3.1 %, negative_1 2.9 %".
+    """
+    notes = sorted((sample.folder / TRUNCATION).glob(f"*-{max_length}.json"))
+    found = [read_json(note) for note in notes]
+    return list(dict.fromkeys(truncated_line(note, max_length) for note in found if note))
+
+
+def truncated_line(shares: dict[str, float], max_length: int) -> str:
+    """The shares of texts cut at a length as a sentence."""
+    parts = (f"{column} {100 * share:.1f} %" for column, share in shares.items())
+    return f"truncated at {max_length} tokens: {', '.join(parts)}"
 
 
 def _vocabulary(tokenizer: Any) -> str:

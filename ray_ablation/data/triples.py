@@ -3,6 +3,7 @@
     <cache>/triples/<train set>-<key>/
         train.arrow, held_out.arrow   query, positive, negative_1, ...; in sample order
         manifest.json                 counts around each filter, sha256 of inputs and of the sample
+        truncation/                   what tokens.py found to be cut, by tokenizer and length
 
 The key is made of the trial's fields that pick the sample and of the contents of the input files.
 The manifest's `sha256` is that of the texts themselves: equal rows are one sample, wherever and
@@ -10,8 +11,9 @@ from whatever files they were made.
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ray_ablation.atomic import digest_of
-from ray_ablation.data import docstrings, msmarco
+from ray_ablation.data import docstrings, msmarco, pairs
 from ray_ablation.data.cache import build, remembered_sha256
 from ray_ablation.data.files import DataError
+from ray_ablation.data.progress import Say
 from ray_ablation.data.sampling import Ids, Picked, Row, pick
+from ray_ablation.data.sources import Hub, Source
 from ray_ablation.trial import Trial
 
 ROWS_AT_A_TIME = 10_000
@@ -74,39 +78,54 @@ class TrainSet:
     """How a train set is read.
 
     Attributes:
-        files: (source the grid gives, cache) -> name and path of the input files.
+        files: (source, cache, say) -> name and path of the input files, fetched where need be.
         rows: Their rows by ids, in an order that only the contents decide.
         texts: (files, ids of queries, ids of passages) -> text of each.
+        public: The source where the grid gives none.
     """
 
-    files: Callable[[Path | None, Path], Files]
+    files: Callable[[Any, Path, Say], Files]
     rows: Callable[[Files], Iterator[Row]]
     texts: Callable[[Files, set[int], set[int]], tuple[Texts, Texts]]
+    public: Hub | None = None
 
 
-def prepare(trial: Trial, source: Path | None, cache: Path) -> Sample:
+def prepare(trial: Trial, source: Source | None, cache: Path, say: Say = print) -> Sample:
     """The trial's sample, drawn once; a second call finds it by its content.
 
     Args:
-        trial: Says which train set and how much of it.
-        source: Folder of the train set; None where it is made here (docstrings).
+        trial: Says which train set and how much of it; one that is not registered is read as pairs.
+        source: Where it lies; None is the public place, or this machine for one that is made here.
         cache: Folder of prepared data.
+        say: Told how far downloads are.
 
     Raises:
-        DataError: No folder was given, its files cannot be read, or hold too few usable rows.
+        DataError: Its files are nowhere, cannot be read, or hold too few usable rows.
     """
-    train_set = TRAIN_SETS[trial.train_set]
-    files = train_set.files(source, cache)
+    train_set = TRAIN_SETS.get(trial.train_set, TRAIN_SETS["pairs"])
+    files = train_set.files(_pinned(source or train_set.public, trial), cache, say)
     fields = trial.model_dump(mode="json", include=set(FIELDS))
     inputs = {name: remembered_sha256(path, cache) for name, path in files.items()}
     key = digest_of({"fields": fields, "inputs": inputs})[:12]
-    folder = cache / "triples" / f"{trial.train_set}-{key}"
+    folder = cache / "triples" / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', trial.train_set)}-{key}"
 
     def fill(temporary: Path) -> dict[str, Any]:
         picked = pick(train_set.rows(files), trial)
         return fields | {"inputs": inputs} | _write(temporary, picked, train_set, files)
 
     return Sample(folder, build(folder, fill, record="manifest.json"))
+
+
+def _pinned(source: Source | None, trial: Trial) -> Source | None:
+    """The source at the trial's revision, where it is of the hub."""
+    if not isinstance(source, Hub) or not trial.train_set_revision:
+        return source
+    if source.revision not in (None, trial.train_set_revision):
+        raise DataError(
+            f"train set {trial.train_set!r}: paths says {source}, but train_set_revision is "
+            f"{trial.train_set_revision}; keep one of the two"
+        )
+    return replace(source, revision=trial.train_set_revision)
 
 
 def _write(folder: Path, picked: Picked, train_set: TrainSet, files: Files) -> dict[str, Any]:
@@ -161,7 +180,7 @@ def _read(path: Path) -> pa.Table:
     return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
-def _docstring_files(source: Path | None, cache: Path) -> Files:
+def _docstring_files(source: Source | None, cache: Path, _: Say) -> Files:
     if source is not None:
         raise DataError(
             f"train set 'docstrings' is made of the installed libraries, but paths gives {source}; "
@@ -191,6 +210,7 @@ def _docstring_texts(files: Files, queries: set[int], passages: set[int]) -> tup
 TRAIN_SETS: dict[str, TrainSet] = {
     "docstrings": TrainSet(_docstring_files, _docstring_rows, _docstring_texts),
     "msmarco-hard-negatives": TrainSet(
-        lambda source, _: msmarco.files(source), msmarco.rows, msmarco.texts
+        msmarco.files, msmarco.rows, msmarco.texts, public=msmarco.HUB
     ),
+    "pairs": TrainSet(pairs.files, pairs.rows, pairs.texts),
 }
