@@ -7,8 +7,6 @@ only the whole file shows: a depth the backbone does not have, a field set twice
 
 import itertools
 import json
-import os
-import string
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +14,17 @@ from typing import Any
 
 from ray_ablation import problems
 from ray_ablation.backbones import BackboneError, layer_count
-from ray_ablation.data.beir import BENCHMARKS, Benchmark
+from ray_ablation.claim import Statement
+from ray_ablation.claim_world import check, planned
+from ray_ablation.data.beir import Benchmark
+from ray_ablation.data.sources import Source, local
 from ray_ablation.data.triples import TRAIN_SETS
+from ray_ablation.entries import KNOWN, expand_source, misspelt_paths, resolve
+from ray_ablation.entries import expand_path as expand_path
 from ray_ablation.grid_file import GridFile, Partial, read, set_fields
 from ray_ablation.layers import kept_layers
 from ray_ablation.problems import GridError, UserError
-from ray_ablation.settings import Evaluation, Execution, Latency
+from ray_ablation.settings import Bm25, Evaluation, Execution, Latency
 from ray_ablation.trial import Trial
 
 
@@ -52,17 +55,27 @@ class Grid:
     latency: Latency | None
     execution: Execution
     paths: dict[str, str]
-    claims: tuple[dict[str, Any], ...]
+    claims: tuple[Statement, ...]
+    references: tuple[Bm25, ...] = ()
+
+    def source(self, name: str) -> Source | None:
+        """Where the grid says a backbone, train set or benchmark lies; None where it does not."""
+        return expand_source(self.paths[name], f"paths.{name}") if name in self.paths else None
+
+    def source_of(self, benchmark: Benchmark) -> Source | None:
+        """The benchmark's source, or that of what it is a sample of, or of its group."""
+        names = (benchmark.name, benchmark.of, benchmark.group)
+        return next((self.source(name) for name in names if name and name in self.paths), None)
 
     def path(self, name: str) -> Path | None:
-        """The local folder the grid gives for a backbone, train set or benchmark."""
-        return expand_path(self.paths[name], f"paths.{name}") if name in self.paths else None
+        """The source of that name where it is a folder of this machine."""
+        return local(self.source(name))
 
-    def sources(self) -> dict[str, Path]:
-        """Absolute local folders by name: those under `paths`, and backbones that are folders."""
-        found = {name: self.path(name) for name in self.paths}
+    def sources(self) -> dict[str, Source]:
+        """Sources by name: those under `paths`, and folders of backbones; all folders absolute."""
+        found = {n: expand_source(text, f"paths.{n}") for n, text in self.paths.items()}
         found |= {t.backbone: Path(t.backbone) for t in self.trials if Path(t.backbone).is_dir()}
-        return {name: folder.resolve() for name, folder in found.items() if folder}
+        return {n: s.resolve() if isinstance(s, Path) else s for n, s in found.items()}
 
     def trial(self, trial_id: str) -> Trial:
         """The trial of that id, or the one whose id or hash starts with it.
@@ -90,23 +103,6 @@ class Grid:
         return {name: value for name, value in same.items() if value not in (None, [])}
 
 
-def expand_path(text: str, where: str) -> Path:
-    """A path with $VARIABLES and ~ expanded.
-
-    Raises:
-        GridError: A variable is not set.
-    """
-    try:
-        return Path(string.Template(text).substitute(os.environ)).expanduser()
-    except KeyError as error:
-        name = error.args[0]
-        hint = f"{where}: {text}; set the variable: export {name}=/folder"
-        raise GridError("the grid", [hint]) from None
-    except (ValueError, RuntimeError) as error:
-        hint = f"{where}: {text}; {error}. A dollar sign that is part of a path is written $$"
-        raise GridError("the grid", [hint]) from None
-
-
 def load(file: str | Path, *, here: bool = True) -> Grid:
     """Read and check a grid.
 
@@ -127,8 +123,9 @@ def _first_look(raw: dict[str, Any]) -> Iterator[str]:
     paths = raw.get("paths") or {}
     for index, entry in enumerate(raw.get("benchmarks") or []):
         name = entry.get("name") if isinstance(entry, dict) else entry
-        if isinstance(name, str) and name not in BENCHMARKS and name not in paths:
-            yield f"benchmarks[{index}]: {problems.unknown('benchmark', name, BENCHMARKS)}"
+        sampled = isinstance(entry, dict) and "of" in entry
+        if isinstance(name, str) and name not in KNOWN and name not in paths and not sampled:
+            yield f"benchmarks[{index}]: {problems.unknown('benchmark', name, KNOWN)}"
     fixed = raw.get("fixed") or {}
     backbone = fixed.get("backbone", Trial.model_fields["backbone"].default)
     count = layer_count(backbone) if isinstance(backbone, str) and backbone not in paths else None
@@ -138,11 +135,15 @@ def _first_look(raw: dict[str, Any]) -> Iterator[str]:
 
 
 def _build(file: Path, text: str, parsed: GridFile, here: bool) -> Grid:
-    found = list(_twice(parsed))
+    found = [*_twice(parsed), *misspelt_paths(parsed.paths)]
     drafts = [] if found else list(_product(parsed))
-    benchmarks, bad = _benchmarks(parsed)
+    benchmarks, bad = resolve(parsed.benchmarks, parsed.paths)
     found += bad + _cutoffs(parsed)
     trials, experiments = _trials(drafts, parsed, found, here)
+    if not found:
+        lengths = parsed.latency.lengths if parsed.latency else ()
+        world = planned(list(trials.values()), parsed.measures, benchmarks, lengths)
+        found += check(parsed.claims, world)
     if found:
         raise GridError(str(file), list(dict.fromkeys(found)))
     return Grid(
@@ -155,6 +156,7 @@ def _build(file: Path, text: str, parsed: GridFile, here: bool) -> Grid:
         benchmarks=tuple(benchmarks),
         measures=tuple(dict.fromkeys(parsed.measures)),
         claims=tuple(parsed.claims),
+        references=tuple(parsed.reference),
         **{
             name: getattr(parsed, name)
             for name in ("name", "description", "evaluation", "latency", "execution", "paths")
@@ -177,24 +179,6 @@ def _twice(parsed: GridFile) -> Iterator[str]:
         for index, value in enumerate(values):
             if value in values[:index]:
                 yield f"axes.{axis}[{index}]: {value!r} stands there twice"
-
-
-def _benchmarks(parsed: GridFile) -> tuple[list[Benchmark], list[str]]:
-    found: list[str] = []
-    benchmarks: list[Benchmark] = []
-    for index, entry in enumerate(parsed.benchmarks):
-        name = entry.name
-        if name == "mean":
-            found.append(f"benchmarks[{index}]: 'mean' is what reports call the mean over them")
-        if name not in BENCHMARKS and name not in parsed.paths:
-            hint = f"or give the folder of your own: paths: {{{name}: ./folder}}"
-            text = problems.unknown("benchmark", name, BENCHMARKS)
-            found.append(f"benchmarks[{index}]: {text} {hint}")
-        if name in [benchmark.name for benchmark in benchmarks]:
-            found.append(f"benchmarks[{index}]: {name!r} stands there twice")
-        known = BENCHMARKS.get(name, entry)
-        benchmarks.append(known.model_copy(update=entry.model_dump(exclude_unset=True)))
-    return benchmarks, found
 
 
 def _cutoffs(parsed: GridFile) -> list[str]:
@@ -248,17 +232,24 @@ def _trials(
 def _misfits(trial: Trial, where: dict[str, str], parsed: GridFile) -> Iterator[str]:
     """What is wrong with one trial, each problem at the place that set the field."""
     at = {name: where.get(name, name) for name in Trial.model_fields}
-    if trial.steps and trial.train_set not in TRAIN_SETS:
-        yield f"{at['train_set']}: {problems.unknown('train set', trial.train_set, TRAIN_SETS)}"
+    if trial.steps and trial.train_set not in TRAIN_SETS and trial.train_set not in parsed.paths:
+        text = problems.unknown("train set", trial.train_set, TRAIN_SETS)
+        hint = f"or give pairs of your own: paths: {{{trial.train_set}: ./pairs.jsonl}}"
+        yield f"{at['train_set']}: {text} {hint}"
     if trial.micro_batch is not None and trial.micro_batch > trial.batch:
         yield f"{at['micro_batch']}: {trial.micro_batch} is larger than batch {trial.batch}"
     if trial.checkpoint == "best" and not trial.held_out and trial.steps:
         yield f"{at['checkpoint']}: best needs held_out rows to compute an evaluation loss on"
     try:
-        folder = parsed.paths.get(trial.backbone)
-        count = layer_count(
-            trial.backbone, expand_path(folder, f"paths.{trial.backbone}") if folder else None
-        )
+        path = parsed.paths.get(trial.backbone)
+        source = expand_source(path, f"paths.{trial.backbone}") if path else None
+        if source is not None and not isinstance(source, Path):
+            yield (
+                f"paths.{trial.backbone}: {path}; a backbone comes from a folder, or from the hub "
+                "by its id: backbone: owner/name"
+            )
+            return
+        count = layer_count(trial.backbone, source)
     except (BackboneError, GridError) as error:
         yield f"{at['backbone']}: {error}"
         return

@@ -14,14 +14,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, create_model
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, create_model
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from ray_ablation import problems
+from ray_ablation.claim import Claim, Statement
 from ray_ablation.data.beir import Benchmark
 from ray_ablation.problems import GridError, UserError
-from ray_ablation.settings import Evaluation, Execution, Latency, Measure
+from ray_ablation.settings import Bm25, Evaluation, Execution, Latency, Measure
 from ray_ablation.trial import Strict, Trial
 
 
@@ -49,6 +50,25 @@ def _named(entry: Any) -> Any:
 Entry = Annotated[Benchmark, BeforeValidator(_named, json_schema_input_type=str | Benchmark)]
 
 
+def _reference(entry: Any) -> Any:
+    entry = _named(entry)
+    name = entry.get("name") if isinstance(entry, dict) else None
+    if isinstance(name, str) and name not in REFERENCES:
+        raise ValueError(problems.unknown("reference", name, REFERENCES))
+    return entry
+
+
+def _distinct(entries: list[Bm25]) -> list[Bm25]:
+    for entry in entries:
+        if entries.count(entry) > 1:
+            raise ValueError(f"{entry.label} stands there twice")
+    return entries
+
+
+REFERENCES = {"bm25": Bm25}
+Reference = Annotated[Bm25, BeforeValidator(_reference, json_schema_input_type=str | Bm25)]
+
+
 class GridFile(Strict):
     """The YAML file as it is written."""
 
@@ -63,18 +83,28 @@ class GridFile(Strict):
     fixed: Partial = Partial()
     """Fields of a trial that are the same for all."""
     benchmarks: Annotated[list[Entry], Field(min_length=1)]
-    """Names, or a name with split and self_ids."""
+    """Names, or a name with split, self_ids, group, of and others."""
     measures: Annotated[list[Measure], Field(min_length=1)] = ["nDCG@10", "RR@10", "R@10", "R@100"]
     """As ir_measures spells them; the first is the headline."""
+    reference: Annotated[list[Reference], AfterValidator(_distinct)] = []
+    """What the encoders are shown beside: bm25, or bm25 with k1, b, stemmer and stopwords."""
     evaluation: Evaluation = Evaluation()
     latency: Latency | None = Latency()
     """null profiles nothing."""
     execution: Execution = Execution()
     paths: dict[str, str] = {}
-    """Name of a backbone, train set or benchmark -> its local folder. $VARIABLES are expanded, a
-    relative folder is relative to where the command runs. Not hashed: content is, by sha256."""
-    claims: list[dict[str, Any]] = []
-    """Sentences that the report holds against the data."""
+    """Name of a backbone, train set or benchmark -> where it lies: a folder, https://host/name.zip
+    or hf://datasets/owner/name (a backbone: a folder). $VARIABLES are expanded, a relative folder
+    is relative to where the command runs. Not hashed: content is, by sha256."""
+    claims: list[Claim] = []
+    """What the author means to say; the report holds it against the data."""
+
+
+class ClaimsFile(Strict):
+    """A file of claims about a study that says nothing else."""
+
+    claims: Annotated[list[Claim], Field(min_length=1)]
+    """As in a grid."""
 
 
 def read(
@@ -99,6 +129,19 @@ def read(
         with suppress(AttributeError, TypeError, UserError):  # where not even the form is right
             found += look(raw) if look else []
         raise GridError(str(file), found) from None
+
+
+def read_claims(file: Path) -> list[Statement]:
+    """The claims of a file that has nothing else, `claims:` as in a grid.
+
+    Raises:
+        GridError: The file cannot be read, is not YAML, or does not fit the schema.
+    """
+    raw = _parse(file, _read(file))
+    try:
+        return list(ClaimsFile.model_validate_json(json.dumps(raw)).claims)
+    except ValidationError as error:
+        raise GridError(str(file), problems.from_pydantic(error, ClaimsFile)) from None
 
 
 def set_fields(partial: Strict) -> dict[str, Any]:
