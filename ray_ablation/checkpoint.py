@@ -47,8 +47,8 @@ class State:
     best: Weights = field(default_factory=dict)
 
 
-def save(folder: Path, state: State, fingerprint: dict[str, Any]) -> None:
-    """Write a checkpoint whole or not at all, then drop all but the newest KEPT."""
+def save(folder: Path, state: State, fingerprint: dict[str, Any]) -> Path:
+    """Write a checkpoint whole or not at all, then drop all but the newest KEPT; its folder."""
     final = folder / f"step-{state.step:08d}"
     temporary = folder / f".{final.name}.{os.getpid()}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
@@ -64,6 +64,7 @@ def save(folder: Path, state: State, fingerprint: dict[str, Any]) -> None:
     temporary.rename(final)
     for old in _newest_first(folder)[KEPT:]:
         shutil.rmtree(old, ignore_errors=True)
+    return final
 
 
 def load_newest(folder: Path, fingerprint: dict[str, Any]) -> tuple[State | None, list[str]]:
@@ -131,8 +132,8 @@ class Attempts:
     """The steps each attempt executed, on disk as they are, so that a killed attempt counts."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / "attempts.json"
-        self.all: list[dict[str, Any]] = (read_json(self._file) or {"attempts": []})["attempts"]
+        self.file = folder / "attempts.json"
+        self.all: list[dict[str, Any]] = (read_json(self.file) or {"attempts": []})["attempts"]
 
     def begin(self, step: int, where: dict[str, Any]) -> None:
         """A new attempt starts from `step`."""
@@ -145,4 +146,4 @@ class Attempts:
         self._write()
 
     def _write(self) -> None:
-        write_json(self._file, {"attempts": self.all})
+        write_json(self.file, {"attempts": self.all})

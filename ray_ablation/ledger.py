@@ -1,23 +1,18 @@
 """The ledger: what was computed, content-addressed, under one storage root.
 
-    trials/<id>/trial.json            the done mark, written last
-                train.parquet         one row a logged step
-                model/                the encoder as sentence-transformers saves it
-                checkpoints/          only while training
-                scores/<benchmark>.parquet, runs/<benchmark>.trec.gz
-    latency/<profile id>/             one profile: plan, samples, blocks, environment, latency.json
-    studies/<name>/                   grid.yaml, tune/<n>/, and the report
-    cache/                            prepared data, rebuilt when missing
-
-This class owns every file name. No pickles and no absolute paths: a moved folder still reports,
+Its files lie as `layout.py` says. No pickles and no absolute paths: a moved folder still reports,
 without Ray or torch.
+
+Nodes that share no folder share objects (`objects.py`): then each node's root is a copy, filled by
+`fetch` before work begins and told on by `publish` when a piece is done. Both do nothing without.
 """
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +28,8 @@ from ray_ablation.atomic import (
     write_text,
 )
 from ray_ablation.grid import Grid
+from ray_ablation.layout import CHECKPOINTS, Layout
+from ray_ablation.objects import Objects, is_uri
 from ray_ablation.problems import UserError
 from ray_ablation.trial import Trial
 
@@ -46,78 +43,56 @@ class HeldError(LedgerError):
 
 
 @dataclass(frozen=True)
-class Ledger:
-    """All file names under `root`."""
+class Ledger(Layout):
+    """What is kept under `root`, and shared through `objects` where nodes share no folder."""
 
-    root: Path
+    objects: Objects | None = None
 
-    def trial_dir(self, trial_id: str) -> Path:
-        return self.root / "trials" / trial_id
+    def publish(self, path: Path) -> None:
+        """Put a file or folder of the ledger into object storage, its done mark at the end."""
+        if self.objects is not None and path.is_dir():
+            self.objects.push(path, self._key(path), _mark(path))
+        elif self.objects is not None:
+            self.objects.put(path, self._key(path))
 
-    def trial_json(self, trial_id: str) -> Path:
-        return self.trial_dir(trial_id) / "trial.json"
+    def fetch(self, path: Path, skip: Collection[str] = ()) -> None:
+        """Make a folder of the ledger the same here and in object storage."""
+        if self.objects is not None:
+            self.objects.sync(path, self._key(path), skip, _mark(path))
 
-    def train_parquet(self, trial_id: str) -> Path:
-        return self.trial_dir(trial_id) / "train.parquet"
+    def withdraw(self, path: Path) -> None:
+        """Delete a file or folder of the ledger here and in object storage."""
+        path.unlink(missing_ok=True) if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+        if self.objects is not None:
+            self.objects.remove(self._key(path))
 
-    def model_dir(self, trial_id: str) -> Path:
-        return self.trial_dir(trial_id) / "model"
-
-    def checkpoints_dir(self, trial_id: str) -> Path:
-        return self.trial_dir(trial_id) / "checkpoints"
-
-    def failure_json(self, trial_id: str) -> Path:
-        return self.trial_dir(trial_id) / "failure.json"
-
-    def scores_parquet(self, trial_id: str, benchmark: str) -> Path:
-        return self.trial_dir(trial_id) / "scores" / f"{benchmark}.parquet"
-
-    def run_trec(self, trial_id: str, benchmark: str) -> Path:
-        return self.trial_dir(trial_id) / "runs" / f"{benchmark}.trec.gz"
-
-    def latency_dir(self, profile_id: str) -> Path:
-        return self.root / "latency" / profile_id
-
-    def latency_json(self, profile_id: str) -> Path:
-        return self.latency_dir(profile_id) / "latency.json"
-
-    def study_dir(self, name: str) -> Path:
-        return self.root / "studies" / name
-
-    def study_grid(self, name: str) -> Path:
-        return self.study_dir(name) / "grid.yaml"
-
-    def profile_json(self, name: str) -> Path:
-        return self.study_dir(name) / "profile.json"
+    def _key(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
 
     def study_profile(self, name: str) -> dict[str, Any] | None:
         """The latency.json that a study points to; None when there is none or it is damaged."""
         pointer = read_json(self.profile_json(name))
         return None if pointer is None else read_json(self.latency_json(pointer["profile_id"]))
 
-    def benchmarks_json(self, name: str) -> Path:
-        return self.study_dir(name) / "benchmarks.json"
+    def registered_claims(self, name: str) -> dict[str, str]:
+        """Digest of a claim -> when a run of the study first saw it, ISO 8601."""
+        return read_json(self.claims_json(name)) or {}
 
     def study_benchmarks(self, name: str) -> dict[str, str]:
         """sha256 of the contents that a study scores, by benchmark; those it has met so far."""
         return read_json(self.benchmarks_json(name)) or {}
-
-    def new_tune_dir(self, name: str) -> Path:
-        """An unused studies/<name>/tune/<n>, n counting Tune's sessions from 1."""
-        parent = self.study_dir(name) / "tune"
-        used = (
-            [int(p.name) for p in parent.glob("*") if p.name.isdigit()] if parent.exists() else []
-        )
-        return parent / str(max(used, default=0) + 1)
-
-    def cache_dir(self, cache: str | None = None) -> Path:
-        return Path(cache).expanduser() if cache else self.root / "cache"
 
     # trials
 
     def read_trial(self, trial_id: str) -> dict[str, Any] | None:
         """The record of a finished trial, None when there is none or it is damaged."""
         return read_json(self.trial_json(trial_id))
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The record of every finished trial under the root, of whatever study."""
+        for file in sorted((self.root / "trials").glob("*/trial.json")):
+            if record := read_json(file):
+                yield record
 
     def trained(self, trial: Trial) -> dict[str, Any] | None:
         """The record of a trial whose record and files are all sound, else None.
@@ -145,8 +120,9 @@ class Ledger:
         record = {"format": 1, "id": trial.id, "trial": trial.model_dump(mode="json")} | record
         record["files"] = files
         write_json(self.trial_json(trial.id), record)
-        self.failure_json(trial.id).unlink(missing_ok=True)
-        shutil.rmtree(self.checkpoints_dir(trial.id), ignore_errors=True)
+        self.withdraw(self.checkpoints_dir(trial.id))
+        self.withdraw(self.failure_json(trial.id))
+        self.publish(self.trial_dir(trial.id))
         return record
 
     def newest_checkpoint(self, trial_id: str) -> int | None:
@@ -158,6 +134,7 @@ class Ledger:
         """Note why a trial failed; a later success removes the note."""
         text = {"id": trial.id, "reason": reason, "traceback": traceback}
         write_json(self.failure_json(trial.id), text)
+        self.publish(self.failure_json(trial.id))
 
     def failure(self, trial_id: str) -> dict[str, Any] | None:
         return read_json(self.failure_json(trial_id))
@@ -172,6 +149,10 @@ class Ledger:
 
     # scores
 
+    def read_frame(self, file: Path) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+        """A parquet file with what it says of itself, None when missing or damaged."""
+        return read_frame(file)
+
     def read_scores(
         self, trial_id: str, benchmark: str, what: dict[str, Any] | None = None
     ) -> tuple[pd.DataFrame, dict[str, Any]] | None:
@@ -179,7 +160,7 @@ class Ledger:
 
         The frame has a row a query: `query_id`, then a column a measure.
         """
-        found = read_frame(self.scores_parquet(trial_id, benchmark))
+        found = self.read_frame(self.scores_parquet(trial_id, benchmark))
         if found is None or (what is not None and found[1].get("what") != what):
             return None
         return found
@@ -193,7 +174,7 @@ class Ledger:
     # studies
 
     def open_study(self, grid: Grid, trial_ids: list[str] | None = None) -> None:
-        """Store the grid beside its report.
+        """Store the grid beside its report, and note the claims that are new.
 
         Raises:
             LedgerError: The folder holds a study of that name with no trial in common.
@@ -209,6 +190,27 @@ class Ledger:
             )
         write_text(stored, grid.text)
         write_json(self.study_dir(grid.name) / "trials.json", {"ids": mine})
+        self._register(grid)
+        for file in (stored, stored.with_name("trials.json"), self.claims_json(grid.name)):
+            self.publish(file)
+
+    def _register(self, grid: Grid) -> None:
+        """Note when each claim was first seen; what was noted is never written again."""
+        known = self.registered_claims(grid.name)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        seen = {claim.digest: now for claim in grid.claims} | known
+        if seen != known:
+            write_json(self.claims_json(grid.name), seen)
+
+    def fetch_study(self, grid: Grid) -> None:
+        """Bring all that object storage has of a grid, but checkpoints, which are the trainer's."""
+        for trial in grid.trials:
+            self.fetch(self.trial_dir(trial.id), skip=(CHECKPOINTS,))
+        for reference in grid.references:
+            self.fetch(self.root / "references" / reference.id)
+        self.fetch(self.study_dir(grid.name), skip=("tune", "figures", "tables"))
+        if pointer := read_json(self.profile_json(grid.name)):
+            self.fetch(self.latency_dir(pointer["profile_id"]))
 
     @contextmanager
     def study_lock(self, name: str) -> Iterator[None]:
@@ -234,6 +236,21 @@ class Ledger:
                 f"results folder {self.root} cannot be written: {error.strerror}. Free some space "
                 "or give another folder: --storage FOLDER"
             ) from None
+
+
+def open_ledger(storage: str) -> Ledger:
+    """The ledger of `execution.storage`: a folder, or a URI of object storage.
+
+    A URI's local copy lies under results/, apart from what other storage left there.
+    """
+    if not is_uri(storage):
+        return Ledger(Path(storage))
+    return Ledger(Path("results") / storage.partition("://")[2], Objects(storage.rstrip("/")))
+
+
+def _mark(path: Path) -> str:
+    """The file of a folder that vouches for the others."""
+    return "state.json" if path.parent.name == CHECKPOINTS else "trial.json"
 
 
 def _same_file(path: Path, expected: dict[str, Any]) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -21,6 +20,7 @@ from ray_ablation import backbones, checkpoint, provenance
 from ray_ablation import encoder as encoders
 from ray_ablation.atomic import write_frame
 from ray_ablation.data import tokens, triples
+from ray_ablation.data.sources import Source, local
 from ray_ablation.fine_tune import FineTuning, Row
 from ray_ablation.ledger import Ledger
 from ray_ablation.problems import UserError
@@ -63,7 +63,7 @@ class Job:
     """What `train_trial` was asked for."""
 
     trial: Trial
-    sources: Mapping[str, Path]
+    sources: Mapping[str, Source]
     ledger: Ledger
     execution: Execution
     device: torch.device
@@ -74,7 +74,7 @@ class Job:
     def backbone_sha256(self) -> str | None:
         """Of the backbone's config, tokenizer and weights as files."""
         trial = self.trial
-        path = self.sources.get(trial.backbone)
+        path = local(self.sources.get(trial.backbone))
         return backbones.content_sha256(trial.backbone, path, trial.backbone_revision)
 
 
@@ -90,7 +90,7 @@ class Outcome:
 
 def train_trial(
     trial: Trial,
-    sources: Mapping[str, Path],
+    sources: Mapping[str, Source],
     ledger: Ledger,
     execution: Execution,
     report: Callable[[Row], None] = lambda row: None,
@@ -100,8 +100,8 @@ def train_trial(
 
     Args:
         trial: What to train.
-        sources: Local folders of backbones and train sets by name; the others come from where
-            their names say.
+        sources: Where backbones (local folders alone) and train sets lie, by name; the others
+            come from where their names say.
         ledger: Where a killed attempt left its checkpoints, and where the result goes.
         execution: Device, threads, intervals; changes no number beyond the last bits.
         report: Called with each logged row, which also has `steps` and `from_step` (where this
@@ -116,6 +116,7 @@ def train_trial(
         TrainingError: The loss is not finite.
     """
     with ledger.trial_lock(trial.id):
+        ledger.fetch(ledger.trial_dir(trial.id))
         if record := ledger.trained(trial):
             return record
         device = pick_device(execution.device)
@@ -151,7 +152,7 @@ def _prepare_process(device: torch.device, threads: int) -> None:
 def _train(job: Job) -> dict[str, Any]:
     trial, ledger = job.trial, job.ledger
     started = time.perf_counter()
-    backbone = encoders.load_backbone(trial, job.sources.get(trial.backbone))
+    backbone = encoders.load_backbone(trial, local(job.sources.get(trial.backbone)))
     weights_sha256 = encoders.weights_sha256(backbone.auto_model)
     encoder = encoders.cut(backbone, trial)
     outcome = _fine_tune(job, encoder, weights_sha256) if trial.steps else Outcome()
@@ -179,10 +180,13 @@ def _fine_tune(job: Job, encoder: SentenceTransformer, weights_sha256: str) -> O
     trial, execution = job.trial, job.execution
     cache = job.ledger.cache_dir(execution.cache)
     sample = triples.prepare(trial, job.sources.get(trial.train_set), cache)
+    known = tokens.truncation(sample, trial.max_length)
     train, held_out = (
         tokens.tokenise(sample, part, encoder.tokenizer, trial.max_length, cache)
         for part in ("train", "held_out")
     )
+    if not known:
+        logger.warning("%s", tokens.truncated_line(train.truncated, trial.max_length))
     training = FineTuning(
         trial, encoder, train, held_out, job.device, execution.gradient_checkpointing
     )
@@ -195,11 +199,15 @@ def _fine_tune(job: Job, encoder: SentenceTransformer, weights_sha256: str) -> O
         attempts.reached(row["step"], training.meter.seconds - before_s)
         job.report(row | {"steps": trial.steps, "from_step": from_step})
 
+    def on_checkpoint(state: checkpoint.State) -> None:
+        job.ledger.publish(checkpoint.save(folder, state, fingerprint))
+        job.ledger.publish(attempts.file)
+
     training.run(
         log_every=execution.log_every_steps or max(1, trial.steps // 100),
         checkpoint_every=execution.checkpoint_every_steps or max(1, trial.steps // 20),
         on_row=on_row,
-        on_checkpoint=lambda state: checkpoint.save(folder, state, fingerprint),
+        on_checkpoint=on_checkpoint,
     )
     training.finish()
     data = {

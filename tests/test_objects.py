@@ -1,0 +1,163 @@
+"""Object storage, against moto's S3 server on loopback and, as the oracle, boto3's client."""
+
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from ray_ablation.objects import Objects, ObjectsError, is_uri
+
+BUCKET = "studies"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    yield f"http://{host}:{port}"
+    running.stop()
+
+
+@pytest.fixture
+def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    client = boto3.client("s3", endpoint_url=server)
+    client.create_bucket(Bucket=BUCKET)
+    return client
+
+
+@pytest.fixture
+def objects(s3: Any, request: pytest.FixtureRequest) -> Objects:
+    return Objects(f"s3://{BUCKET}/{request.node.name.partition('[')[0]}")
+
+
+def key(objects: Objects, name: str) -> str:
+    return f"{objects.uri.removeprefix(f's3://{BUCKET}/')}/{name}"
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_put_is_read_back_by_another_client(s3: Any, objects: Objects, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 50_000  # 12.8 MB: several parts
+    objects.put(write(tmp_path / "model", content), "trials/a/model/weights")
+    found = s3.get_object(Bucket=BUCKET, Key=key(objects, "trials/a/model/weights"))
+    assert found["Body"].read() == content
+
+
+def test_get_reads_what_another_client_put(s3: Any, objects: Objects, tmp_path: Path) -> None:
+    s3.put_object(Bucket=BUCKET, Key=key(objects, "trials/a/trial.json"), Body=b"{}")
+    objects.get("trials/a/trial.json", tmp_path / "deep" / "trial.json")
+    assert (tmp_path / "deep" / "trial.json").read_bytes() == b"{}"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["trial.json"]
+
+
+def test_list_is_below_the_prefix_alone(s3: Any, objects: Objects) -> None:
+    for name in ("trials/a/x", "trials/a/y/z", "trials/ab/x"):
+        s3.put_object(Bucket=BUCKET, Key=key(objects, name), Body=b"123")
+    found = objects.list("trials/a")
+    assert {name: stamp.size for name, stamp in found.items()} == {
+        "trials/a/x": 3,
+        "trials/a/y/z": 3,
+    }
+    assert objects.list("none") == {}
+
+
+def test_push_puts_the_vouching_file_last_and_hidden_files_never(
+    s3: Any, objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("trial.json", "model/weights", "zz", ".lock", ".tmp/part"):
+        write(tmp_path / name, name.encode())
+    order: list[str] = []
+    put = Objects.put
+    monkeypatch.setattr(Objects, "put", lambda self, f, k: (order.append(k), put(self, f, k))[1])
+    objects.push(tmp_path, "trials/a", last="trial.json")
+    assert order == ["trials/a/model/weights", "trials/a/zz", "trials/a/trial.json"]
+    assert set(objects.list("trials/a")) == set(order)
+
+
+def test_sync_brings_what_is_missing_or_other_and_hands_on_what_is_only_here(
+    objects: Objects, tmp_path: Path
+) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    for name in ("model/weights", "checkpoints/step", "same", "trial.json"):
+        write(there / name, b"theirs")
+    objects.push(there, "trials/a")
+    for name in ("model/weights", "only/here", "trial.json"):
+        write(here / name, b"ours..")  # of the same size
+    objects.sync(here, "trials/a", skip=("checkpoints",), last="trial.json")
+    found = {p.relative_to(here).as_posix(): p.read_bytes() for p in here.rglob("*.*")}
+    assert found == {"trial.json": b"theirs"}
+    assert (here / "model/weights").read_bytes() == b"theirs"
+    assert not (here / "checkpoints").exists()
+    objects.get("trials/a/only/here", tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == b"ours.."
+
+
+def test_a_second_sync_moves_nothing(
+    objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects.put(write(tmp_path / "f", b"1"), "trials/a/f")
+    objects.sync(tmp_path / "here", "trials/a")
+    monkeypatch.delattr(Objects, "get")
+    monkeypatch.delattr(Objects, "put")
+    objects.sync(tmp_path / "here", "trials/a")
+
+
+def test_remove_leaves_the_neighbours(objects: Objects, tmp_path: Path) -> None:
+    file = write(tmp_path / "f", b"1")
+    for name in ("a/checkpoints/s", "a/trial.json", "b/checkpoints/s"):
+        objects.put(file, f"trials/{name}")
+    objects.remove("trials/a/checkpoints")
+    objects.remove("trials/b/checkpoints/s")
+    assert set(objects.list("trials")) == {"trials/a/trial.json"}
+
+
+def put_many(uri: str, file: Path, times: int) -> None:
+    for _ in range(times):
+        Objects(uri).put(file, "trials/a/trial.json")
+
+
+def test_a_reader_beside_two_writers_sees_whole_objects(objects: Objects, tmp_path: Path) -> None:
+    content = b"0123456789" * 20_000
+    file = write(tmp_path / "trial.json", content)
+    spawn = multiprocessing.get_context("spawn")
+    writers = [spawn.Process(target=put_many, args=(objects.uri, file, 20)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    seen = 0
+    while any(writer.is_alive() for writer in writers):
+        if objects.list("trials"):
+            objects.get("trials/a/trial.json", tmp_path / "read")
+            assert (tmp_path / "read").read_bytes() == content
+            seen += 1
+    assert seen
+    assert [writer.exitcode for writer in writers] == [0, 0]
+
+
+def test_errors_name_the_object_and_what_to_check(objects: Objects, tmp_path: Path) -> None:
+    with pytest.raises(ObjectsError, match=r"trials/none: .*Check the address, the credentials"):
+        objects.get("trials/none", tmp_path / "x")
+    with pytest.raises(ObjectsError, match="s3://no-such-bucket/x/trials"):
+        Objects("s3://no-such-bucket/x").put(write(tmp_path / "f", b"1"), "trials/a")
+    with pytest.raises(ObjectsError, match="give a folder, or a URI that starts with s3://"):
+        Objects("s4://bucket/x").list()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("s3://b/x", True), ("abfs://c@a/x", True), ("results", False), ("/a/s3", False)],
+)
+def test_is_uri(text: str, expected: bool) -> None:
+    assert is_uri(text) is expected
