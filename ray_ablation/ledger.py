@@ -52,7 +52,7 @@ class Ledger(Layout):
         """Put a file or folder of the ledger into object storage, its done mark at the end."""
         if self.objects is not None and path.is_dir():
             self.objects.push(path, self._key(path), _mark(path))
-        elif self.objects is not None:
+        elif self.objects is not None and path.is_file():
             self.objects.put(path, self._key(path))
 
     def fetch(self, path: Path, skip: Collection[str] = ()) -> None:

@@ -52,11 +52,12 @@ class Objects:
     def put(self, file: Path, key: str) -> None:
         """Upload a file; readers see the old object or the new one."""
         system, root = _open(self.uri)
-        # fs.copy_files would lose the error of an upload that fails at its end.
+        # fs.copy_files would lose the error of an upload that fails at its end; compression is
+        # guessed from the name unless it is turned off.
         with (
             _named(self.uri, key),
             file.open("rb") as source,
-            system.open_output_stream(f"{root}/{key}") as target,
+            system.open_output_stream(f"{root}/{key}", compression=None) as target,
         ):
             shutil.copyfileobj(source, target, CHUNK)
 
@@ -88,13 +89,15 @@ class Objects:
         }
 
     def remove(self, prefix: str) -> None:
-        """Delete the object of that key, and those below it."""
+        """Delete the object of that key, or those below it."""
         system, root = _open(self.uri)
+        path = f"{root}/{prefix}"
         with _named(self.uri, prefix):
-            for key in self.list(prefix):
-                system.delete_file(f"{root}/{key}")
-            if system.get_file_info(f"{root}/{prefix}").type == fs.FileType.File:
-                system.delete_file(f"{root}/{prefix}")
+            kind = system.get_file_info(path).type
+            if kind == fs.FileType.Directory:
+                system.delete_dir(path)
+            elif kind == fs.FileType.File:
+                system.delete_file(path)
 
     def push(self, folder: Path, prefix: str, last: str = "") -> None:
         """Upload all of a folder, the file named `last` at the end."""

@@ -1,37 +1,16 @@
 """Object storage, against moto's S3 server on loopback and, as the oracle, boto3's client."""
 
 import multiprocessing
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
+import s3_server
 from ray_ablation.objects import Objects, ObjectsError, is_uri
 
-BUCKET = "studies"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    running = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    yield f"http://{host}:{port}"
-    running.stop()
-
-
-@pytest.fixture
-def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    client = boto3.client("s3", endpoint_url=server)
-    client.create_bucket(Bucket=BUCKET)
-    return client
+BUCKET = s3_server.BUCKET
+server, s3 = s3_server.server, s3_server.s3
 
 
 @pytest.fixture
@@ -51,8 +30,8 @@ def write(path: Path, content: bytes) -> Path:
 
 def test_put_is_read_back_by_another_client(s3: Any, objects: Objects, tmp_path: Path) -> None:
     content = bytes(range(256)) * 50_000  # 12.8 MB: several parts
-    objects.put(write(tmp_path / "model", content), "trials/a/model/weights")
-    found = s3.get_object(Bucket=BUCKET, Key=key(objects, "trials/a/model/weights"))
+    objects.put(write(tmp_path / "run", content), "trials/a/runs/x.trec.gz")
+    found = s3.get_object(Bucket=BUCKET, Key=key(objects, "trials/a/runs/x.trec.gz"))
     assert found["Body"].read() == content
 
 
