@@ -1,24 +1,23 @@
 """Configurations: trials equal in all but the seed; what they are called, and how they differ.
 
-Everything a report says of a study goes through `spread` and `compare_budgets`, so its tables,
-figures and sentences agree. A study is laid out along one field, x (depth when it varies, else the
-first field that does), and the other fields that vary make its series, one line each in a figure.
-Untrained references are a series of their own kind.
+Everything a report says of a study goes through `spread` and `change.compare_budgets`, so its
+tables, figures and sentences agree. A study is laid out along one field, x (depth when it varies,
+else the first field that does), and the other fields that vary make its series, one line each in a
+figure. Untrained references are a series of their own kind.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from analysis.statistics import matched_change, summarize
-from ray_ablation.frames import MEAN, plain
-from ray_ablation.grid import Grid
-from ray_ablation.trial import Trial
+from analysis.statistics import summarize
+from analysis.table import missing
 
-BUDGET_FIELDS = ("steps", "batch")
-"""The fields whose change a study of training budgets asks about, the first before the others."""
+# (trial, benchmark, measure) -> value, None when missing.
+Values = dict[tuple[str, str, str], float | None]
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Configuration:
     """Trials that differ in nothing but their seed.
 
     Attributes:
-        label: All that tells it from the grid's other configurations.
+        label: All that tells it from the study's other configurations.
         x: Its value of the layout's x; None for a reference without that field.
         series: Its other varying fields, in words; the line it belongs to.
         values: The same as a mapping, field -> value.
@@ -44,7 +43,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a grid's configurations are arranged.
+    """How a study's configurations are arranged.
 
     Attributes:
         x: The field along a figure's horizontal axis.
@@ -58,43 +57,56 @@ class Layout:
 
     @property
     def xs(self) -> list[Any]:
-        """The values of x, ascending where they are numbers, else in the order of the grid."""
+        """The values of x, ascending where they are numbers, else in the order of the study."""
         found = list(dict.fromkeys(c.x for c in self.configurations if c.x is not None))
         return sorted(found) if all(isinstance(x, int | float) for x in found) else found
 
     @property
     def series(self) -> list[str]:
-        """The series of trained configurations, in the order of the grid."""
+        """The series of trained configurations, in the order of the study."""
         return list(dict.fromkeys(c.series for c in self.configurations if c.trained))
 
 
-def layout(grid: Grid) -> Layout:
-    """Group a grid's trials by all but their seed."""
-    fields = [name for name in grid.axes if name != "seed"]
+def layout(trials: pd.DataFrame, axes: Sequence[str], null: str = "none") -> Layout:
+    """Group trials by all but their seed.
+
+    Args:
+        trials: `frames.trials_frame`, in the order of the study.
+        axes: The columns in which trials differ.
+        null: What a field without a value is called where trained trials differ in it.
+    """
+    fields = [name for name in axes if name != "seed"]
     x = "depth" if "depth" in fields or not fields else fields[0]
-    others = [name for name in Trial.model_fields if name in fields and name != x]
+    others = [name for name in trials.columns if name in fields and name != x]
     groups: dict[str, Configuration] = {}
-    for trial in grid.trials:
-        values = {name: plain(value) for name, value in trial.fields().items()}
-        if trial.steps:  # a null that has an effect is a value
-            values = {name: "none" if v is None else v for name, v in values.items()}
-        place, rest = words({x: values[x]}), words({name: values[name] for name in others})
-        label = ", ".join(part for part in (place, rest) if part)
-        if x == "steps" and not trial.steps:
+    columns = dict.fromkeys(["trial", "seed", "steps", x, *others])
+    for row in _records(trials[list(columns)]):
+        trained = row["steps"] != 0
+        if trained:  # a null that has an effect is a value
+            row |= {name: null for name in fields if row[name] is None}
+        place, rest = words({x: row[x]}), words({name: row[name] for name in others})
+        label = ", ".join(part for part in (place, rest) if part) or "all trials"
+        if x == "steps" and not trained:
             rest = ", ".join(part for part in ("untrained", rest) if part)
         found = groups.setdefault(
             label,
             Configuration(
                 label=label,
-                x=None if trial.steps == 0 and x == "steps" else values[x],
+                x=None if x == "steps" and not trained else row[x],
                 series=rest or "all trials",
-                values={name: values[name] for name in others},
-                trained=trial.steps > 0,
+                values={name: row[name] for name in others},
+                trained=trained,
                 trials={},
             ),
         )
-        found.trials[values["seed"]] = trial.id
-    return Layout(x, x in grid.axes, tuple(groups.values()))
+        found.trials[row["seed"]] = row["trial"]
+    return Layout(x, x in axes, tuple(groups.values()))
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with None for what is missing."""
+    rows: list[dict[Any, Any]] = frame.to_dict("records")
+    return [{k: None if missing(v) else v for k, v in row.items()} for row in rows]
 
 
 def words(values: dict[str, Any]) -> str:
@@ -117,38 +129,37 @@ def short(value: Any) -> str:
     return f"{value:g}" if exact else str(value)
 
 
-def spread(grid: Grid, results: pd.DataFrame) -> pd.DataFrame:
-    """Mean and spread over seeds, one row a configuration, benchmark (and "mean") and measure.
+def spread(
+    configurations: Sequence[Configuration],
+    values: Values,
+    benchmarks: Sequence[str],
+    measures: Sequence[str],
+) -> pd.DataFrame:
+    """Mean and spread over seeds, one row a configuration, benchmark and measure.
 
     Columns: configuration, x, series, trained, benchmark, measure, n (seeds with a value), asked
-    (seeds in the grid), mean, sd (ddof 1, null at n = 1), low and high (t interval of the mean).
+    (seeds in the study), mean, sd (ddof 1, null at n = 1), low and high (t interval of the mean).
     """
-    values = cell_values(results)
-    rows = []
-    for configuration in layout(grid).configurations:
-        for benchmark in [*(one.name for one in grid.benchmarks), MEAN]:
-            for measure in grid.measures:
-                found = summarize(
-                    values.get((trial, benchmark, measure))
-                    for trial in configuration.trials.values()
-                )
-                rows.append(
-                    {
-                        "configuration": configuration.label,
-                        "x": configuration.x,
-                        "series": configuration.series,
-                        "trained": configuration.trained,
-                        "benchmark": benchmark,
-                        "measure": measure,
-                        "asked": len(configuration.trials),
-                        **vars(found),
-                    }
-                )
-    return _framed(rows, ["mean", "sd", "low", "high"])
+    rows = [
+        {
+            "configuration": one.label,
+            "x": one.x,
+            "series": one.series,
+            "trained": one.trained,
+            "benchmark": benchmark,
+            "measure": measure,
+            "asked": len(one.trials),
+            **vars(summarize(values.get((t, benchmark, measure)) for t in one.trials.values())),
+        }
+        for one in configurations
+        for benchmark in benchmarks
+        for measure in measures
+    ]
+    return framed(rows, ["mean", "sd", "low", "high"])
 
 
-def cell_values(results: pd.DataFrame) -> dict[tuple[str, str, str], float | None]:
-    """(trial, benchmark, measure) -> value, None when missing."""
+def cell_values(results: pd.DataFrame) -> Values:
+    """What every cell of `frames.results_frame` holds."""
     columns = (results[name] for name in ("trial", "benchmark", "measure", "value"))
     return {
         (trial, benchmark, measure): None if math.isnan(value) else float(value)
@@ -156,122 +167,7 @@ def cell_values(results: pd.DataFrame) -> dict[tuple[str, str, str], float | Non
     }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two series that differ in one field, compared at matched seeds.
-
-    Attributes:
-        before: The series compared from.
-        after: The series compared to.
-        fixed: What both have in common, in words; "" when nothing else varies.
-        change: In words: "from 20k to 80k steps".
-        measure: What is compared.
-        frame: One row an x and benchmark (and "mean"): x, benchmark, n, seeds, before, after,
-            difference, sd, low, high, relative. All but x and benchmark null without a match.
-    """
-
-    before: str
-    after: str
-    fixed: str
-    change: str
-    measure: str
-    frame: pd.DataFrame
-
-    @property
-    def seeds(self) -> list[int]:
-        """Every seed that was matched somewhere."""
-        return sorted({seed for seeds in self.frame["seeds"] for seed in seeds})
-
-    @property
-    def matched(self) -> str:
-        """In words: "seeds 42, 43"."""
-        return f"seed{'s' * (len(self.seeds) != 1)} {', '.join(map(str, self.seeds))}"
-
-
-def compare_budgets(grid: Grid, results: pd.DataFrame) -> Comparison | None:
-    """The change between the two budgets that a study compares best, None without such a pair.
-
-    Two series qualify when they differ in one field and share a seed somewhere. Steps go before
-    batch and batch before other fields; then the pair with most matched cells, then the widest.
-    """
-    pairs = [
-        _compare(grid, results, first, second)
-        for first in _series(grid).items()
-        for second in _series(grid).items()
-        if len(_differing(first[1], second[1])) == 1 and _ordered(first[1], second[1])
-    ]
-    matched = [pair for pair in pairs if pair[1].frame["n"].sum() > 0]
-    return max(matched, key=lambda pair: pair[0])[1] if matched else None
-
-
-def _series(grid: Grid) -> dict[str, dict[str, Any]]:
-    return {c.series: c.values for c in layout(grid).configurations if c.trained}
-
-
-def _differing(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
-    return [name for name in first if first[name] != second[name]]
-
-
-def _ordered(first: dict[str, Any], second: dict[str, Any]) -> bool:
-    """Whether the change goes upwards; where there is no up, the grid's order is taken."""
-    a, b = (values[_differing(first, second)[0]] for values in (first, second))
-    return bool(a < b) if isinstance(a, int | float) and isinstance(b, int | float) else True
-
-
-def _compare(
-    grid: Grid,
-    results: pd.DataFrame,
-    first: tuple[str, dict[str, Any]],
-    second: tuple[str, dict[str, Any]],
-) -> tuple[tuple[Any, ...], Comparison]:
-    """How well a pair compares, and the comparison."""
-    (before, a), (after, b) = first, second
-    field = _differing(a, b)[0]
-    frame = _changes(grid, results, before, after)
-    common = words({name: value for name, value in a.items() if name != field})
-    rank = BUDGET_FIELDS.index(field) if field in BUDGET_FIELDS else len(BUDGET_FIELDS)
-    numbers = isinstance(a[field], int | float) and isinstance(b[field], int | float)
-    width = b[field] / a[field] if numbers and a[field] else 0
-    unit = "steps" if field == "steps" else ""
-    name = "" if unit else f"{field.replace('_', ' ')} "
-    change = f"from {name}{short(a[field])} to {short(b[field])} {unit}".strip()
-    comparison = Comparison(before, after, common, change, grid.measures[0], frame)
-    return (-rank, int(frame["n"].sum()), width), comparison
-
-
-def _changes(grid: Grid, results: pd.DataFrame, before: str, after: str) -> pd.DataFrame:
-    arrangement, values, measure = layout(grid), cell_values(results), grid.measures[0]
-    by_place = {(c.x, c.series): c.trials for c in arrangement.configurations if c.trained}
-    rows = []
-    for x in arrangement.xs:
-        for benchmark in [*(one.name for one in grid.benchmarks), MEAN]:
-            first, second = (
-                {
-                    seed: values.get((trial, benchmark, measure))
-                    for seed, trial in by_place.get((x, series), {}).items()
-                }
-                for series in (before, after)
-            )
-            found = matched_change(first, second)
-            rows.append(
-                {
-                    "x": x,
-                    "benchmark": benchmark,
-                    "n": found.difference.n,
-                    "seeds": found.keys,
-                    "before": found.before,
-                    "after": found.after,
-                    "difference": found.difference.mean,
-                    "sd": found.difference.sd,
-                    "low": found.difference.low,
-                    "high": found.difference.high,
-                    "relative": found.relative,
-                }
-            )
-    return _framed(rows, ["before", "after", "difference", "sd", "low", "high", "relative"])
-
-
-def _framed(rows: list[dict[str, Any]], numbers: list[str]) -> pd.DataFrame:
+def framed(rows: list[dict[str, Any]], numbers: list[str]) -> pd.DataFrame:
     """Rows as a frame; x keeps its Python values, which a float column would change."""
     frame = pd.DataFrame(rows).astype(dict.fromkeys(numbers, "float64"))
     return frame.assign(x=pd.Series([row["x"] for row in rows], dtype=object))

@@ -11,6 +11,11 @@ from analysis.plots.budget import depth_by_budget
 from analysis.plots.change import change_by_benchmark
 from analysis.plots.drawing import Drawing
 from analysis.plots.latency import accuracy_by_latency
+from analysis.plots.latency_detail import (
+    latency_by_depth,
+    latency_distribution,
+    latency_stages,
+)
 from analysis.plots.seeds import seeds_by_depth
 from analysis.plots.training import training_curves
 from analysis.study import Study
@@ -26,5 +31,8 @@ FIGURES: dict[str, Callable[[Study], Drawing]] = {
     "change_by_benchmark": change_by_benchmark,
     "seeds_by_depth": seeds_by_depth,
     "accuracy_by_latency": accuracy_by_latency,
+    "latency_by_depth": latency_by_depth,
+    "latency_distribution": latency_distribution,
+    "latency_stages": latency_stages,
     "training_curves": training_curves,
 }

@@ -9,6 +9,8 @@ from html import escape
 
 from plotly.offline import get_plotlyjs
 
+from analysis.claims import Answer
+from analysis.content import Content
 from analysis.plots.drawing import Drawing
 from analysis.table import Table
 
@@ -16,8 +18,9 @@ CONFIG = {"displayModeBar": False, "displaylogo": False}
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
-OPEN = ("change", "unfinished")
-"""Tables shown at once beside the first; the others unfold."""
+WARNED = " class='warning'"
+OPEN = ("means", "pairs", "change", "unfinished")
+"""Tables shown at once beside the first; the others unfold, as do claims, which have a section."""
 
 
 def figure_html(name: str, drawing: Drawing, script: bool | str) -> str:
@@ -41,37 +44,43 @@ def figure_html(name: str, drawing: Drawing, script: bool | str) -> str:
     )
 
 
-def page(
-    title: str,
-    description: str,
-    findings: Iterable[str],
-    limits: Iterable[str],
-    facts: Iterable[tuple[str, str]],
-    drawings: Mapping[str, Drawing],
-    tables: Iterable[Table],
-) -> str:
+def page(content: Content) -> str:
     """The whole page."""
-    parts = [
-        f"<header><h1>{escape(title)}</h1><p class='lead'>{escape(description)}</p></header>",
-        _section("findings", "What was found", _list(findings)),
-        _section("figures", "Figures", "".join(_figures(drawings))),
-        _section("tables", "Tables", "".join(_tables(tables))),
-        _section("limits", "What this does not show", _list(limits)),
-        _section("record", "Where the numbers come from", _facts(facts)),
-    ]
+    title, lead = escape(content.title), escape(content.description)
+    parts = {
+        "findings": ("What was found", _list(content.findings)),
+        "verdicts": ("What was claimed", "".join(map(_verdict, content.answers))),
+        "figures": ("Figures", "".join(_figures(content.drawings))),
+        "tables": ("Tables", "".join(_tables(content.tables))),
+        "limits": ("What this does not claim", _list(content.limits)),
+        "record": ("Where the numbers come from", _facts(content.facts)),
+    }
+    links = "".join(
+        f"<a href='#{name}'>{name.capitalize()}</a>" for name, (_, body) in parts.items() if body
+    )
     return "\n".join(
         [
             "<!doctype html>",
             "<html lang='en'><head><meta charset='utf-8'>",
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-            f"<title>{escape(title)}</title><style>{STYLE}</style>",
+            f"<title>{title}</title><style>{STYLE}</style>",
             f"<script>{get_plotlyjs()}</script></head>",
-            f"<body><main>{NAVIGATION}",
-            *parts,
+            f"<body><main><nav>{links}</nav>",
+            f"<header><h1>{title}</h1><p class='lead'>{lead}</p></header>",
+            *(_section(name, heading, body) for name, (heading, body) in parts.items()),
             f"</main><script>{SCRIPT}</script></body></html>",
             "",
         ]
+    )
+
+
+def _verdict(answer: Answer) -> str:
+    kind = answer.verdict.replace(" ", "-")
+    return (
+        f"<div class='claim'><span class='verdict {kind}'>{answer.verdict}</span>"
+        f"<div><b>{escape(answer.says or answer.name)}</b><p>{escape(answer.sentence)}</p></div>"
+        "</div>"
     )
 
 
@@ -80,7 +89,10 @@ def _section(name: str, title: str, body: str) -> str:
 
 
 def _list(sentences: Iterable[str]) -> str:
-    items = "".join(f"<li>{escape(text)}</li>" for text in sentences)
+    items = "".join(
+        f"<li{WARNED if text.startswith('Warning: ') else ''}>{escape(text)}</li>"
+        for text in sentences
+    )
     return f"<ul>{items}</ul>" if items else ""
 
 
@@ -100,8 +112,9 @@ def _figures(drawings: Mapping[str, Drawing]) -> Iterable[str]:
 
 
 def _tables(tables: Iterable[Table]) -> Iterable[str]:
-    for index, table in enumerate(tables):
-        opened = " open" if index == 0 or table.name in OPEN else ""
+    shown = [table for table in tables if table.name != "claims"]
+    for table in tables:
+        opened = " open" if table is shown[0] or table.name in OPEN else ""
         yield (
             f"<details id='{escape(table.name)}'{opened}><summary>{escape(table.title)}</summary>"
             f"<p class='note'>{escape(table.caption)}</p>{_table(table)}</details>"
@@ -116,9 +129,9 @@ def _table(table: Table) -> str:
     )
     rows = "".join(
         "<tr>"
-        + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, cells, strict=True))
+        + "".join(f"<td{kind}>{cell}</td>" for kind, cell in zip(kinds, cells, strict=True))
         + "</tr>"
-        for cells in table.cells()
+        for cells in table.styled(escape, "<b>{}</b>")
     )
     return (
         f"<div class='scroll'><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -130,9 +143,6 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts)
     return f"<dl>{rows}</dl>"
 
-
-NAVIGATION = """<nav><a href='#findings'>Findings</a><a href='#figures'>Figures</a>\
-<a href='#tables'>Tables</a><a href='#limits'>Limits</a><a href='#record'>Record</a></nav>"""
 
 STYLE = """
 :root{--ink:#1f2933;--muted:#697586;--line:#e6e9ee;--link:#0072b2}
@@ -150,6 +160,8 @@ section{scroll-margin-top:48px}
 .lead{font-size:18px;color:var(--muted);margin:0;max-width:46em}
 ul{padding-left:20px;margin:0}li{margin:7px 0;max-width:52em}
 #findings li{font-size:17px}
+li.warning{list-style:none;margin-left:-20px;padding:9px 14px;border-left:3px solid #d55e00;
+ background:#fdf3ec;border-radius:0 4px 4px 0}
 figure{margin:0 0 44px}
 .plot{overflow-x:auto;width:fit-content;max-width:100%;padding:6px;
  border:1px solid var(--line);border-radius:6px}
@@ -164,6 +176,7 @@ summary:hover{color:var(--link)}
 .scroll{overflow-x:auto;margin-bottom:20px}
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;width:100%}
 th,td{padding:6px 11px;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
+td.w{white-space:normal;min-width:26em}
 th{font-weight:600;border-bottom:1.5px solid #9aa5b1;cursor:pointer;vertical-align:bottom}
 th.n,td.n{text-align:right}
 th[data-order]::after{content:' \\2191';color:var(--link)}
@@ -171,6 +184,13 @@ th[data-order='-1']::after{content:' \\2193'}
 tbody tr:hover{background:#f6f8fa}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:5px 22px;margin:0;font-size:14px}
 dt{color:var(--muted)}dd{margin:0;overflow-wrap:anywhere}
+.claim{display:grid;grid-template-columns:118px 1fr;gap:4px 18px;padding:11px 0;
+ border-top:1px solid var(--line)}
+.claim p{margin:3px 0 0;font-size:14px;color:var(--muted);max-width:58em}
+.verdict{align-self:start;justify-self:start;margin-top:2px;padding:1px 9px;border-radius:10px;
+ font-size:12.5px;font-weight:600;white-space:nowrap;color:#5a4300;background:#f7ecc9}
+.supported{color:#0b4f3c;background:#d3efe5}.contradicted{color:#7d2a00;background:#fbdccb}
+.unanswered{color:#454f5b;background:#e9edf1}
 @media print{nav{display:none}figure,tr{break-inside:avoid}}
 """
 

@@ -38,20 +38,13 @@ def latency_table(study: Study) -> Table:
     """What each architecture takes, and what may be said of it."""
     frame = study.latency[study.latency["variant"].notna()]
     frame = frame.drop_duplicates(["variant", "length", "arm"]).copy()
-    caption = ""
-    if len(frame):
-        first = frame.iloc[0]
-        frame["said"] = [indicative(verdict) for verdict in frame["verdict"]]
-        caption = (
-            f"Milliseconds per call, end to end, batch {first['batch']}, {first['inputs']} length, "
-            f"{first['dtype']} on {first['processor']}; profile {first['profile']}. "
-            f"Ratios are over {first['reference']}, taken inside interleaved cycles, and hold "
-            "better than the absolute figures. An interval (95 %) needs five processes."
-        )
+    frame["said"] = [indicative(verdict) for verdict in frame["verdict"]]
+    reference = frame["reference"].dropna().unique()
+    ratio = f"ratio to {reference[0]}" if len(reference) else "ratio"
     return Table(
         name="latency",
         title="Latency",
-        caption=caption,
+        caption=_latency_caption(frame),
         frame=frame,
         columns=(
             Column("architecture", ("variant",), number=False),
@@ -60,7 +53,10 @@ def latency_table(study: Study) -> Table:
             Column("95 % interval", ("p50_lo_ms", "p50_hi_ms"), "{:.2f} to {:.2f}".format),
             Column("p95 ms", ("p95_ms",), digits(2)),
             Column("mean ms", ("mean_ms",), digits(2)),
-            Column("ratio", ("ratio",), digits(3)),
+            Column(ratio, ("ratio",), digits(3)),
+            Column("its interval", ("ratio_lo", "ratio_hi"), "{:.3f} to {:.3f}".format),
+            Column("host / device", ("host_bound_ratio",), digits(1)),
+            Column("stalls", ("stall_share", "stall_cause"), _stalls, optional=1),
             Column("processes", ("n_processes",), whole),
             Column("calls", ("n_calls",), whole),
             Column("verdict", ("said",), number=False),
@@ -69,8 +65,31 @@ def latency_table(study: Study) -> Table:
     )
 
 
+def _latency_caption(frame: pd.DataFrame) -> str:
+    if frame.empty:
+        return ""
+    first = frame.iloc[0]
+    if missing(first["profile"]):
+        return "Milliseconds per call as imported; there are no raw samples to judge them by."
+    alone = " of encoders alone in their process" if first["measured"] == "solo" else ""
+    return (
+        f"Milliseconds per call, end to end{alone}, batch {first['batch']}, {first['inputs']} "
+        f"length, {first['dtype']} on {first['processor']}; profile {first['profile']}. "
+        f"Ratios are over {first['reference']}, taken inside interleaved cycles, and hold "
+        "better than the absolute figures. An interval (95 %) needs five processes; p95 needs 500 "
+        "calls in each. A stall is a call of more than five medians, with what it follows."
+    )
+
+
+def _stalls(share: float, cause: str | None) -> str:
+    """How many calls stall, and what they follow: 12.0% (first_shape)."""
+    return f"{share:.1%} ({cause})" if share and cause else f"{share:.1%}"
+
+
 def indicative(verdict: str) -> str:
     """A verdict as a reader should take it."""
+    if verdict == "imported":
+        return "indicative (imported)"
     return "indicative (insufficient)" if verdict == "insufficient" else verdict
 
 
@@ -92,7 +111,7 @@ def benchmarks_table(study: Study) -> Table:
         title="Benchmarks",
         caption="Every judged query counts; one without a ranking counts as 0. Truncated are texts "
         "longer than max length; ties are queries whose ranking ends between equal scores. A range "
-        "is over trials.",
+        f"is over trials. {' '.join(study.notes)}".strip(),
         frame=pd.DataFrame(rows) if rows else study.audit,
         columns=(
             Column("benchmark", ("benchmark",), number=False),
@@ -120,7 +139,7 @@ def _range_column(title: str, field: str, form: str) -> Column:
 
 def unfinished_table(study: Study) -> Table:
     """Trials and cells without a result, with the reason."""
-    trials = study.trials[study.trials["state"] != "done"]
+    trials = study.trials[~study.trials["state"].isin(study.finished["state"])]
     rows = [
         {"what": row["trial"], "state": row["state"], "reason": row["reason"]}
         for row in trials.to_dict("records")

@@ -147,6 +147,15 @@ def write_profile(
             },
             "p95_ms": 2.5 + depth if enough else None,
             "mean_ms": 2.1 + depth,
+            "quantiles_ms": [1.8 + depth + 0.002 * i for i in range(201)],
+            "process_p50_ms": [2.0 + depth] * processes,
+            "stages_ms": {
+                "tokenise": 0.5,
+                "h2d": 0.1,
+                "forward": 1.1 + depth,
+                "pool": 0.2,
+                "d2h": 0.1,
+            },
             "verdict": verdict,
             "reasons": [{"code": "processes", "value": processes, "limit": 5}],
         }

@@ -12,19 +12,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-LEAVES = {"atomic", "trial", "settings", "problems", "layers", "backbones"}
+LEAVES = {"atomic", "trial", "settings", "claim", "problems", "layers", "backbones"}
 DATA = {"data"}
 
 ROWS = {
     "atomic": set(),
     "trial": {"layers", "problems"},
-    "settings": {"trial"},
+    "settings": {"atomic", "trial"},
     "problems": set(),
     "layers": set(),
     "backbones": {"atomic"},
+    "claim": {"problems", "settings", "trial"},
+    "claim_world": set(),
     "grid_file": DATA,
-    "grid": {"grid_file", *DATA},  # registries, so that unknown names are reported at the door
-    "ledger": {"grid"},
+    "entries": DATA,
+    "grid": {"claim_world", "entries", "grid_file", *DATA},  # registries, so that unknown names are reported at the door
+    "layout": set(),
+    "objects": set(),
+    "ledger": {"grid", "layout", "objects"},
     "frames": {"grid", "ledger", *DATA},
     "data": DATA,
     "encoder": set(),
@@ -40,17 +45,30 @@ ROWS = {
     "metrics": set(),
     "embed": set(),
     "retrieve": {"embed", "encoder", "search", *DATA},
-    "cells": {"grid", "ledger", "metrics", "retrieve", "search", *DATA},
-    "evaluate": {"cells", "cluster", "grid", "ledger", "retrieve", "telemetry", *DATA},
+    "scores": {"metrics", *DATA},
+    "bm25": {"grid", "ledger", "metrics", "scores", *DATA},
+    "cells": {"grid", "ledger", "metrics", "retrieve", "scores", "search", *DATA},
+    "evaluate": {"bm25", "cells", "cluster", "grid", "ledger", "retrieve", "telemetry", *DATA},
     "cluster": set(),
+    "cost": set(),
+    "failures": set(),
+    "callbacks": set(),
+    "slot": {"ledger"},
+    "preflight": {"cluster", "grid", "ledger", "provenance"},
+    "options": set(),
+    "study": {"cluster", "cost", "grid", "ledger", "plan", "preflight", "telemetry", *DATA},
     "telemetry": set(),
     "progress": set(),
     "views": {"progress"},
-    "tune": {"cluster", "grid", "ledger", "progress", "telemetry", "train", "views"},
+    "watch": {"failures", "progress", "telemetry", "views"},
+    "tune": {
+        *("callbacks", "cluster", "failures", "grid", "ledger", "progress", "slot", "train"),
+        *("views", "watch"),
+    },
     "latency": {"cluster", "encoder", "frames", "grid", "latency", "ledger"},
-    "analysis": {"analysis", "frames", "grid", "latency", "ledger"},
+    "analysis": {"analysis", "claim_world", "frames", "grid", "grid_file", "latency", "ledger", *DATA},
 }
-RAY = {"cluster", "tune", "evaluate", "telemetry", "latency/lease"}
+RAY = {"cluster", "preflight", "tune", "watch", "evaluate", "telemetry", "latency/lease"}
 
 
 def modules() -> dict[str, Path]:
@@ -116,6 +134,7 @@ def test_the_graph_has_no_cycle():
         ("ray_ablation.run", ("ray", "torch", "transformers")),
         ("ray_ablation.ledger", ("ray", "torch")),
         ("analysis.report", ("ray", "torch")),
+        ("analysis.comparisons", ("ray", "torch", "statsmodels", "scipy.stats", "scipy.optimize")),
     ],
 )
 def test_light_modules_stay_light(module, absent):

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import synthetic
-from analysis.study import read_study
+from analysis.readers import read_study
 from analysis.table import DASH, Column, Table, seeds_cell, whole
 from analysis.tables import all_tables, change_table, seeds_table
 

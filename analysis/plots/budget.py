@@ -9,8 +9,10 @@ from plotly.subplots import make_subplots
 from analysis.configurations import short
 from analysis.plots import style
 from analysis.plots.drawing import (
+    SQUEEZED,
     Drawing,
     all_benchmarks,
+    draw_references,
     left_out,
     mean_axis,
     numbers,
@@ -20,9 +22,6 @@ from analysis.plots.drawing import (
 )
 from analysis.statistics import present
 from analysis.study import Study
-
-SQUEEZED = 0.4
-"""A reference that leaves the trained values less of the axis than this gets a panel of its own."""
 
 
 def depth_by_budget(study: Study) -> Drawing:
@@ -53,11 +52,12 @@ def depth_by_budget(study: Study) -> Drawing:
     )
     if len(references):
         caption += " Dotted: the untrained reference" + (", on its own scale." if below else ".")
+    caption += draw_references(figure, study)
     return Drawing(title, caption + left_out(study), figure)
 
 
 def _squeezes(trained: pd.DataFrame, references: pd.DataFrame) -> bool:
-    """Whether references on the same axis would flatten the trained values."""
+    """Whether the untrained on the same axis would flatten the trained values."""
     own, others = present(trained["mean"]), present(references["mean"])
     if not others:
         return False

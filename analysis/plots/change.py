@@ -4,10 +4,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from analysis.configurations import say
+from analysis.limits import unsplit
 from analysis.plots import style
 from analysis.plots.drawing import Drawing, counts, left_out, numbers
 from analysis.study import Study
-from ray_ablation.frames import MEAN
 
 
 def change_by_benchmark(study: Study) -> Drawing:
@@ -17,7 +17,7 @@ def change_by_benchmark(study: Study) -> Drawing:
     if found is None:
         reason = "no two budgets differ in one field only and share a scored seed."
         return Drawing(title, f"Not drawn: {reason}")
-    x, names = study.layout.x, [*study.benchmarks, MEAN]
+    x, names = study.layout.x, study.parts
     rows = found.frame[found.frame["n"] > 0]
     xs = [value for value in study.layout.xs if value in set(rows["x"])]
     seeds = found.matched
@@ -41,7 +41,8 @@ def change_by_benchmark(study: Study) -> Drawing:
             else "Single seeds have no spread, so no bar carries an interval."
         )
     )
-    return Drawing(title, caption + left_out(study), figure)
+    lost = f" {text}" if (text := unsplit(study)) else ""
+    return Drawing(title, caption + lost + left_out(study), figure)
 
 
 def _draw_changes(figure: go.Figure, rows: pd.DataFrame, name: str, colour: str) -> None:

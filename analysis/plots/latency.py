@@ -7,7 +7,14 @@ import plotly.graph_objects as go
 
 from analysis.configurations import short
 from analysis.plots import style
-from analysis.plots.drawing import Drawing, left_out, mean_axis, numbers, over_benchmarks
+from analysis.plots.drawing import (
+    Drawing,
+    draw_references,
+    left_out,
+    mean_axis,
+    numbers,
+    over_benchmarks,
+)
 from analysis.statistics import pareto
 from analysis.study import Study
 
@@ -28,8 +35,9 @@ def accuracy_by_latency(study: Study) -> Drawing:
     _draw_frontier(figure, best)
     for index, name in enumerate(study.layout.series):
         _draw_points(figure, study, points[points["series"] == name], name, index)
-    length = int(points["length"].iloc[0])
-    figure.update_xaxes(title_text=f"p50 latency, ms per call of {length} tokens (faster ←)")
+    length = points["length"].iloc[0]
+    call = "call" if pd.isna(length) else f"call of {length} tokens"
+    figure.update_xaxes(title_text=f"p50 latency, ms per {call} (faster ←)")
     figure.update_yaxes(title_text=mean_axis(study), tickformat=".3f")
     unsteady = sorted(set(points["verdict"]) - {"stable"})
     caption = (
@@ -42,6 +50,7 @@ def accuracy_by_latency(study: Study) -> Drawing:
             f" Hollow points have a latency that is {' or '.join(unsteady)}: it is indicative, and "
             "so is the frontier."
         )
+    caption += draw_references(figure, study)
     return Drawing(title, caption + left_out(study), figure)
 
 

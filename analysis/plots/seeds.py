@@ -1,15 +1,17 @@
 """Every seed of the budgets that have several: how far apart do equal trials end?"""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.configurations import cell_values, short
+from analysis.configurations import short
 from analysis.plots import style
 from analysis.plots.drawing import (
     Drawing,
     counts,
+    draw_references,
     left_out,
     mean_axis,
     over_benchmarks,
@@ -31,9 +33,12 @@ def seeds_by_depth(study: Study) -> Drawing:
     xs = [value for value in study.layout.xs if value in set(means["x"])]
     figure = style.new_figure(f"{study.headline} of each seed by {plain(x)}")
     width = 0.7 / (len(names) + 1)
+    marks = Marks([], [], [])
     for index, name in enumerate(names):
         shift = (index - (len(names) - 1) / 2) * width
-        _draw_seeds(figure, study, means[means["series"] == name], xs, shift, width)
+        _draw_seeds(marks, study, means[means["series"] == name], xs, shift, width)
+    figure.add_traces(marks.traces)
+    figure.update_layout(shapes=marks.shapes, annotations=marks.texts)
     _draw_legend(figure, study, names)
     ticks = {"tickvals": list(range(len(xs))), "ticktext": [short(value) for value in xs]}
     figure.update_xaxes(title_text=x_title(study), range=[-0.6, len(xs) - 0.4], **ticks)
@@ -47,11 +52,21 @@ def seeds_by_depth(study: Study) -> Drawing:
         f"boxes ± 1 sd (ddof 1). Shown: {'; '.join(names)} ({counts(means['n'])}). "
         f"The largest spread is that of {widest['configuration']}: sd {widest['sd']:.4f}."
     )
+    caption += draw_references(figure, study)
     return Drawing(title, caption + left_out(study), figure)
 
 
+@dataclass(frozen=True)
+class Marks:
+    """What is drawn, collected: plotly copies all there is whenever one is added."""
+
+    traces: list[go.Scatter]
+    shapes: list[dict[str, Any]]
+    texts: list[dict[str, Any]]
+
+
 def _draw_seeds(
-    figure: go.Figure, study: Study, rows: pd.DataFrame, xs: list[Any], shift: float, width: float
+    marks: Marks, study: Study, rows: pd.DataFrame, xs: list[Any], shift: float, width: float
 ) -> None:
     """One budget's seeds as points, their mean as a bar and ± 1 sd as a box.
 
@@ -61,49 +76,58 @@ def _draw_seeds(
     """
     name = rows["series"].iloc[0]
     colour = style.category(study.layout.series.index(name))
+    places = {}
     for row in rows.to_dict("records"):
         at, half = xs.index(row["x"]) + shift, 0.4 * width
+        places[row["configuration"]] = (at, half)
         span = {"x0": at - half, "x1": at + half}
         low, high = row["mean"] - row["sd"], row["mean"] + row["sd"]
-        box = {"fillcolor": style.faint(colour, 0.18), "line_width": 0, "layer": "below"}
-        figure.add_shape(type="rect", y0=low, y1=high, **span, **box)
+        box = {"fillcolor": style.faint(colour, 0.18), "line": {"width": 0}, "layer": "below"}
+        marks.shapes.append({"type": "rect", "y0": low, "y1": high, **span, **box})
         bar = {"type": "line", "line": {"color": colour, "width": 2}}
-        figure.add_shape(y0=row["mean"], y1=row["mean"], **span, **bar)
-        points = _draw_points(figure, study, row["configuration"], at, half, colour)
-        figure.add_annotation(
-            x=at,
-            y=max(high, *points),
-            yshift=15,
-            showarrow=False,
-            text=f"sd {row['sd']:.4f}",
-            font={"size": 11, "color": style.MUTED},
+        marks.shapes.append({"y0": row["mean"], "y1": row["mean"], **span, **bar})
+        marks.texts.append(
+            {
+                "x": at,
+                "y": max([high, *_values(study, row["configuration"]).values()]),
+                "yshift": 15,
+                "showarrow": False,
+                "text": f"sd {row['sd']:.4f}",
+                "font": {"size": 11, "color": style.MUTED},
+            }
         )
+    _draw_points(marks, study, places, colour)
+
+
+def _values(study: Study, label: str) -> dict[int | None, float]:
+    """Seed -> value of a configuration."""
+    trials = next(c.trials for c in study.layout.configurations if c.label == label)
+    found = {s: study.values.get((t, MEAN, study.headline)) for s, t in trials.items()}
+    return {seed: value for seed, value in found.items() if value is not None}
 
 
 def _draw_points(
-    figure: go.Figure, study: Study, label: str, at: float, half: float, colour: str
-) -> list[float]:
-    """A configuration's seeds; their values."""
-    trials = next(c.trials for c in study.layout.configurations if c.label == label)
-    values = cell_values(study.results)
+    marks: Marks, study: Study, places: dict[str, tuple[float, float]], colour: str
+) -> None:
+    """A trace a seed, with its points at the places of the configurations."""
     order = _all_seeds(study)
-    points = {
-        seed: value
-        for seed, trial in trials.items()
-        if (value := values[(trial, MEAN, study.headline)]) is not None
-    }
-    for seed, value in points.items():
-        index = order.index(seed)
+    values = {label: _values(study, label) for label in places}
+    for index, seed in enumerate(order):
         spot = 0.0 if len(order) == 1 else index / (len(order) - 1) - 0.5
-        figure.add_scatter(
-            x=[at + half * spot],
-            y=[value],
-            mode="markers",
-            marker=_seed_marker(index, colour),
-            showlegend=False,
-            hovertemplate="%{y:.4f}<extra>" + f"{label}, seed {seed}</extra>",
+        own = [label for label in places if seed in values[label]]
+        if not own:
+            continue
+        marks.traces.append(
+            go.Scatter(
+                x=[places[label][0] + places[label][1] * spot for label in own],
+                y=[values[label][seed] for label in own],
+                mode="markers",
+                marker=_seed_marker(index, colour),
+                showlegend=False,
+                customdata=own,
+                hovertemplate="%{y:.4f}<extra>%{customdata}, " + f"seed {seed}</extra>",
+            )
         )
-    return list(points.values())
 
 
 def _all_seeds(study: Study) -> list[int | None]:

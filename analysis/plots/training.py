@@ -25,14 +25,17 @@ def training_curves(study: Study) -> Drawing:
     figure = style.new_figure("Loss by step", panels)
     arrangement = study.layout
     xs, colours = arrangement.xs, style.ordered(len(arrangement.xs))
+    by_trial = dict(iter(rows.groupby("trial", sort=False)))
     for configuration in arrangement.configurations:
         if not configuration.trained:
             continue
         dash = DASHES[arrangement.series.index(configuration.series) % len(DASHES)]
         line = {"color": colours[xs.index(configuration.x)], "dash": dash, "width": 1.6}
+        first = True
         for seed, trial in configuration.trials.items():
-            own = rows[rows["trial"] == trial]
-            _draw_loss(figure, own, configuration.label, seed, line)
+            if trial in by_trial:
+                _draw_loss(figure, by_trial[trial], configuration.label, seed, line, first)
+                first = False
     longest = int(rows["step"].max())
     figure.update_xaxes(title_text="optimizer step", range=[0, 1.02 * longest])
     figure.update_annotations(font_size=13)
@@ -48,9 +51,18 @@ def training_curves(study: Study) -> Drawing:
 
 
 def _draw_loss(
-    figure: go.Figure, rows: pd.DataFrame, label: str, seed: int | None, line: dict[str, Any]
+    figure: go.Figure,
+    rows: pd.DataFrame,
+    label: str,
+    seed: int | None,
+    line: dict[str, Any],
+    first: bool,
 ) -> None:
-    """One trial's training loss on the left and evaluation loss on the right."""
+    """One trial's training loss on the left and evaluation loss on the right.
+
+    Args:
+        first: Whether it stands for its configuration in the legend.
+    """
     shared = {
         "mode": "lines",
         "line": line,
@@ -58,7 +70,6 @@ def _draw_loss(
         "name": label,
         "hovertemplate": "step %{x}: %{y:.4f}<extra>" + f"{label}, seed {seed}</extra>",
     }
-    first = not any(trace.legendgroup == label for trace in figure.data)
     own = rows[rows["loss"].notna()]
     figure.add_scatter(
         x=own["step"].tolist(), y=numbers(own["loss"]), showlegend=first, row=1, col=1, **shared
