@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ray_ablation.latency.lease import Lease, LeaseError, _choose_node, hold, run_child
+from ray_ablation.latency.lease import Lease, LeaseError, _choose_node, _what_to_hold, hold
+from ray_ablation.latency.process import run_child
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -112,7 +113,7 @@ def test_ctrl_c_in_the_driver_kills_the_child(tmp_path):
     )
     driver = start_driver(
         "import os, pathlib, sys\n"
-        "from ray_ablation.latency.lease import run_child\n"
+        "from ray_ablation.latency.process import run_child\n"
         f"run_child([sys.executable, '-c', {child!r}], dict(os.environ), 60.0,\n"
         f"          pathlib.Path({str(tmp_path / 'log')!r}))"
     )
@@ -146,3 +147,28 @@ def test_the_node_under_test_has_a_gpu_unless_the_device_is_cpu():
     assert _choose_node(nodes[2:], "auto")["NodeID"] == "10.0.0.1"
     with pytest.raises(LeaseError, match="device is cuda and none of the cluster's 1 nodes"):
         _choose_node(nodes[2:], "cuda")
+
+
+def test_the_grid_names_the_node_by_accelerator_or_label():
+    nodes = [
+        alive("10.0.0.1", CPU=64, GPU=8) | {"Labels": {"ray.io/accelerator-type": "A100"}},
+        alive("10.0.0.2", CPU=8, GPU=1, **{"accelerator_type:H100": 1.0}),
+        alive("10.0.0.3", CPU=8) | {"Labels": {"rack": "7"}},
+    ]
+    assert _choose_node(nodes, "auto", "H100")["NodeID"] == "10.0.0.2"
+    assert _choose_node(nodes, "auto", "A100")["NodeID"] == "10.0.0.1"
+    assert _choose_node(nodes, "auto", {"rack": "7"})["NodeID"] == "10.0.0.3"
+    with pytest.raises(LeaseError, match="device is cuda and none of the cluster's 1 nodes"):
+        _choose_node(nodes, "cuda", {"rack": "7"})
+    found = "there is accelerator type H100, rack: 7, ray.io/accelerator-type: A100"
+    with pytest.raises(LeaseError, match=f"latency.node is T4, which none .* 3 nodes has; {found}"):
+        _choose_node(nodes, "auto", "T4")
+    with pytest.raises(LeaseError, match="no node with CPUs"):
+        _choose_node([], "auto")
+
+
+def test_all_of_a_node_is_held_or_one_gpu_of_it():
+    resources = {"CPU": 64.0, "GPU": 8.0, "memory": 1e9}
+    assert _what_to_hold(resources, "node") == {"CPU": 64.0, "GPU": 8.0}
+    assert _what_to_hold(resources, "gpu") == {"CPU": 1.0, "GPU": 1.0}
+    assert _what_to_hold({"CPU": 2.0}, "gpu") == {"CPU": 2.0}

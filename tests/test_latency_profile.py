@@ -9,63 +9,21 @@ import pandas as pd
 import pytest
 import ray
 
-from ray_ablation import encoder
 from ray_ablation.atomic import read_json, write_json
-from ray_ablation.grid import Grid, load
+from ray_ablation.grid import Grid
 from ray_ablation.latency import plan
-from ray_ablation.latency.lease import Lease, LeaseError, hold
-from ray_ablation.latency.profile import Budget, _job, _measure, _write, profile
+from ray_ablation.latency.frame import latency_frame
+from ray_ablation.latency.lease import LeaseError, hold
+from ray_ablation.latency.profile import profile
 from ray_ablation.latency.record import stored
-from ray_ablation.ledger import Ledger
-from ray_ablation.settings import Execution, Latency
+from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
-from tiny import tiny_bert
-
-LATENCY = Latency(lengths=(8, 16), rounds=1, calls=10, warmup_calls=3, budget_s=150.0)
-
-
-def make_grid(folder: Path) -> Grid:
-    """Depths 2 and 1, each as a reference and as two seeds."""
-    (folder / "mine").mkdir(exist_ok=True)
-    file = folder / "grid.yaml"
-    file.write_text(
-        f"name: tiny\naxes: {{depth: [2, 1]}}\n"
-        "experiments: {base: {steps: 0}, s1: {steps: 9, seed: 1}, s2: {steps: 9, seed: 2}}\n"
-        f"fixed: {{backbone: {tiny_bert(folder / 'bert', layers=2)}}}\n"
-        f"benchmarks: [mine]\npaths: {{mine: {folder / 'mine'}}}\n"
-        "execution: {device: cpu}\n"
-    )
-    return replace(load(file), latency=LATENCY)
-
-
-def add_trained(trial: Trial, ledger: Ledger) -> None:
-    """A done trial as far as profiling reads it; its weights are the backbone's own."""
-    built = encoder.build(trial)
-    encoder.save(built, ledger.model_dir(trial.id))
-    result = {
-        "parameters": encoder.parameter_count(built),
-        "encoder_sha256": encoder.weights_sha256(built),
-    }
-    write_json(ledger.trial_json(trial.id), {"id": trial.id, "result": result})
-
-
-def depth(grid: Grid, wanted: int, seed: int | None = None) -> Trial:
-    return next(
-        trial
-        for trial in grid.trials
-        if trial.depth == wanted
-        and (trial.steps == 0 if seed is None else trial.seed == seed)
-        and (seed is None or trial.steps)
-    )
+from tiny_profile import LATENCY, add_trained, depth, make_study
 
 
 @pytest.fixture
 def study(tmp_path):
-    """A grid and a ledger in which the references and the first seed are trained."""
-    grid, ledger = make_grid(tmp_path), Ledger(tmp_path / "results")
-    for trial in (depth(grid, 2), depth(grid, 1), depth(grid, 2, 1), depth(grid, 1, 1)):
-        add_trained(trial, ledger)
-    return grid, ledger
+    return make_study(tmp_path)
 
 
 def test_a_profile_from_end_to_end_and_the_second_time_nothing(study):
@@ -86,6 +44,11 @@ def test_a_profile_from_end_to_end_and_the_second_time_nothing(study):
     check_record(record, grid)
     check_samples(folder, record)
     check_environment(folder)
+    frame = latency_frame(grid, ledger).dropna(subset=["variant"])
+    assert set(frame["measured"]) == {"paired"}
+    assert (frame["forward_ms"] > 0).all()
+    assert {len(quantiles) for quantiles in frame["quantiles_ms"]} == {201}
+    assert set(frame.loc[frame["variant"] == "L2", "ratio"]) == {1.0}
 
     before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
     started = time.monotonic()
@@ -125,9 +88,11 @@ def check_record(record: dict, grid: Grid) -> None:
         ("L1", "L2", 8),
         ("L1", "L2", 16),
     ]
-    assert record["aa"] is None
+    assert len(record["aa"]["process"]) == 2  # one per length
+    assert 0.5 < record["aa"]["est"] < 2
+    assert not {r["samples_sha256"] for r in record["results"]} & {None}
     assert record["canary"]["p50_ms"]["est"] > 0
-    assert record["seconds"] < 150
+    assert record["seconds"] < 90
 
 
 def check_samples(folder: Path, record: dict) -> None:
@@ -137,17 +102,17 @@ def check_samples(folder: Path, record: dict) -> None:
         blocks = pd.read_parquet(file)
     measured = samples[samples["phase"] == "measured"]
     assert measured.groupby(["variant", "seq"]).size().to_dict() == {
-        (name, seq): 10 for name in ("L2", "L1", "canary") for seq in (8, 16)
+        (name, seq): 10 for name in ("L2", "L1", "canary", "canary-twin") for seq in (8, 16)
     }
     # Each cycle visits each encoder once, in blocks of five calls in a row.
     runs = measured.groupby("block")["variant"].agg(["nunique", "size"])
     assert (set(runs["nunique"]), set(runs["size"])) == ({1}, {5})
     per_cycle = measured.groupby(["seq", "cycle"])["variant"].value_counts()
     assert set(per_cycle) == {5}
-    assert len(blocks) == 2 * 2 * 3
+    assert len(blocks) == 2 * 2 * 4
     # All encoders meet the same texts in the same order.
     texts = measured.groupby(["seq", "variant"])["text"].agg(list)
-    assert texts[8]["L2"] == texts[8]["L1"] == texts[8]["canary"]
+    assert texts[8]["L2"] == texts[8]["L1"] == texts[8]["canary"] == texts[8]["canary-twin"]
     tokens = samples.groupby(["variant", "seq"])["tokens"].unique()
     assert [list(tokens[name, 16]) for name in ("L2", "canary")] == [[16], [64]]
     # The first call of a shape is in the warm-up.
@@ -173,48 +138,28 @@ def check_environment(folder: Path) -> None:
 
 def test_a_broken_encoder_is_named_and_the_others_are_timed(study):
     grid, ledger = study
+    grid = replace(
+        grid, latency=LATENCY.model_copy(update={"solo": True, "lengths": (8,), "budget_s": 150.0})
+    )
     broken = depth(grid, 1)
     shutil.rmtree(ledger.model_dir(broken.id))
-    [failure] = profile(grid, grid.trials, ledger, local=True)
-    assert failure.what == f"{broken.id} / latency"
+    failures = profile(grid, grid.trials, ledger, local=True)
+    assert [failure.what for failure in failures] == [f"{broken.id} / latency"], failures
+    [failure] = failures
     assert failure.reason.startswith("BackboneError: encoder in")
     record = ledger.study_profile("tiny")
     assert record is not None
     by_name = {(r["variant"], r["seq"]): r for r in record["results"]}
     assert by_name["L2", 8]["n_calls"] == 10
+    assert by_name["L2", 8]["measured"] == "solo"
+    assert by_name["L2", 8]["paired_p50_ms"] > 0
+    assert [unit["error"] for unit in record["units"]] == [None] * 3
     assert by_name["L1", 8]["n_calls"] == 0
     assert by_name["L1", 8]["p50_ms"]["est"] is None
     assert record["ratios"][0]["est"] is None
     assert {"code": "calls", "variant": "L1", "seq": 8, "value": 0, "limit": 10} in record[
         "unmet_criteria"
     ]
-
-
-class FirstHangs(Lease):
-    """Gives the first unit no more time than importing torch takes, as if it hung there."""
-
-    def run(self, folder, spec, limit_s, soft_s):
-        limit_s = 1.0 if spec["unit"] == 0 else limit_s
-        return super().run(folder, spec, limit_s, soft_s)
-
-
-def test_a_unit_that_hangs_is_killed_and_the_next_round_is_measured(study):
-    grid, ledger = study
-    latency = LATENCY.model_copy(update={"rounds": 2, "lengths": (8,), "budget_s": None})
-    found = plan.architectures(grid.trials, ledger)
-    holder = FirstHangs("cpu")
-    job = _job(latency, found, ledger, holder.node(), Budget(150.0))
-    measured = _measure(job, holder)
-    [failure] = _write(job, measured)
-    assert (failure.what, failure.reason) == ("latency / round 1", "killed after 1 s, its limit")
-    record = read_json(ledger.latency_json(job.identifier))
-    assert record is not None
-    assert [unit["error"] for unit in record["units"]] == [failure.reason, None]
-    assert {result["n_processes"] for result in record["results"]} == {1}
-    rounds = {"code": "rounds", "variant": None, "seq": None, "value": 1, "limit": 2}
-    assert rounds in record["unmet_criteria"]
-    assert (job.folder / "units" / "0" / "log.txt").exists()
-    assert not (job.folder / "units" / "1").exists()
 
 
 def test_a_budget_too_short_for_anything_leaves_nulls_and_says_so(study):
@@ -292,20 +237,32 @@ def test_a_profile_counts_while_it_is_sound_complete_and_what_the_grid_asks(stud
 def two_cpus():
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("RAY_ADDRESS", raising=False)
-        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+        ray.init(
+            address="local",
+            num_cpus=2,
+            labels={"rack": "7"},
+            include_dashboard=False,
+            log_to_driver=False,
+        )
         yield
         ray.shutdown()
 
 
 def test_a_lease_holds_all_cpus_until_it_ends(two_cpus, study):
     compete = ray.remote(num_cpus=1)(lambda: time.time())
-    with hold("cpu", local=False) as holder:
+    with hold("cpu", local=False, node={"rack": "7"}) as holder:
         assert holder.node()["device"] == "cpu"
         waiting = compete.remote()
         assert ray.wait([waiting], timeout=2.0)[0] == []
         assert ray.available_resources().get("CPU", 0) == 0
         released = time.time()
     assert ray.get(waiting, timeout=60) > released
+
+    with (
+        pytest.raises(LeaseError, match=r"latency.node is \{'rack': '8'\}, which .* rack: 7"),
+        hold("cpu", local=False, node={"rack": "8"}),
+    ):
+        pass
 
     blocker = ray.remote(num_cpus=1)(lambda: time.sleep(20)).remote()
     with (

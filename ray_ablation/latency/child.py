@@ -9,7 +9,6 @@ environment.json and, last, result.json. A missing result.json means that it did
 """
 
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ray_ablation.atomic import read_json, write_frame, write_json
+from ray_ablation.latency.nvml import open_gpu
 
 PR_SET_PDEATHSIG = 1
 
@@ -30,34 +30,36 @@ def main(folder: Path) -> int:
         print(f"no sound spec.json in {folder}", file=sys.stderr)
         return 2
     die_with_parent(spec["parent_pid"])
-    core = pin()
-    result = run(spec, folder)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    core = pin(spec) if spec.get("conditions", {}).get("pin", True) else None
+    result = run(spec, folder, cores)
     result |= {"pid": os.getpid(), "core": core, "seconds": round(time.monotonic() - started, 3)}
     write_json(folder / "result.json", result)
     return 0
 
 
-def run(spec: dict[str, Any], folder: Path) -> dict[str, Any]:
+def run(spec: dict[str, Any], folder: Path, cores: list[int] | None) -> dict[str, Any]:
     """Load, measure, write samples, blocks and environment; the rest of the record."""
     import torch
 
     from ray_ablation.latency import environment
+    from ray_ablation.latency.conditions import in_place
+    from ray_ablation.latency.guards import Guards
     from ray_ablation.latency.measure import Session
     from ray_ablation.latency.samples import BLOCKS, SAMPLES, mark_clock, typed
 
     torch.set_num_threads(spec["threads"])
     torch.set_num_interop_threads(1)
-    session = Session(spec)
-    # What loading left is kept out of all later collections; the loop makes no cycles of its own.
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    session.run()
-    samples = mark_clock(typed(session.samples, SAMPLES))
+    cuda = spec["device"] == "cuda"
+    gpu = open_gpu(f"GPU-{torch.cuda.get_device_properties(0).uuid}") if cuda else None
+    session = Session(spec, Guards(gpu))
+    with in_place(session.conditions, cores, [variant.encoder for variant in session.variants]):
+        session.run()
+    samples = mark_clock(typed(session.timer.samples, SAMPLES))
     blocks = typed(session.blocks, BLOCKS)
     write_frame(folder / "samples.parquet", samples, {"unit": spec["unit"]})
     write_frame(folder / "blocks.parquet", blocks, {"unit": spec["unit"]})
-    write_json(folder / "environment.json", environment.describe(spec["device"]))
+    write_json(folder / "environment.json", environment.describe(spec["device"], gpu))
     return session.describe()
 
 
@@ -74,17 +76,21 @@ def die_with_parent(parent: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def pin() -> int | None:
-    """Stay on the last core that is allowed; None where the system has no affinity.
+def pin(spec: dict[str, Any]) -> int | None:
+    """Stay on the last core that is allowed, near the GPU; None where there is no affinity.
 
     The first ones get most interrupts and daemons. Pinning keeps this process there, it does not
-    keep others away: guards tell whether they came.
+    keep others away: guards tell whether they came. With several threads, as many cores are taken.
     """
     if not hasattr(os, "sched_setaffinity"):
         return None
-    core = max(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {core})
-    return core
+    allowed = os.sched_getaffinity(0)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    gpu = open_gpu(visible) if spec["device"] == "cuda" else None
+    near = allowed & (gpu.near_cores() or set()) if gpu else set()
+    cores = sorted(near or allowed)[-spec["threads"] :]
+    os.sched_setaffinity(0, cores)
+    return cores[-1]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import psutil
 import torch
 
 from ray_ablation.latency import guards
+from ray_ablation.latency.nvml import Gpu
 
 PACKAGES = (
     "torch",
@@ -36,7 +37,7 @@ VARIABLES = (
 )
 
 
-def describe(device: str) -> dict[str, Any]:
+def describe(device: str, gpu: Gpu | None) -> dict[str, Any]:
     """Everything of this process and its machine that latency is known to depend on."""
     return {
         "python": platform.python_version(),
@@ -46,7 +47,16 @@ def describe(device: str) -> dict[str, Any]:
         "process": _process(),
         "torch": _torch(),
         "gpu": _gpu() if device == "cuda" else None,
+        "nvml": gpu.describe() if gpu else None,
+        "mps_daemon": _runs("nvidia-cuda-mps-control"),
+        "ray_reporter_interval_ms": os.environ.get("REPORTER_UPDATE_INTERVAL_MS"),
     }
+
+
+def _runs(program: str) -> bool:
+    """Whether a program of that name runs; with MPS, others share the GPU unseen."""
+    names = (process.info["name"] or "" for process in psutil.process_iter(["name"]))
+    return any(program.startswith(name) for name in names if len(name) >= 15)
 
 
 def _version(package: str) -> str | None:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from ray_ablation.frames import typed
 from ray_ablation.grid import Grid
+from ray_ablation.latency.samples import STAGES
 from ray_ablation.ledger import Ledger
 from ray_ablation.trial import Trial
 
@@ -21,13 +22,25 @@ LATENCY_TYPES = {
     "variant": "str",
     "length": "Int64",
     "arm": "str",
+    "measured": "str",
     "n_processes": "Int64",
     "n_calls": "Int64",
     "p50_ms": "float64",
     "p50_lo_ms": "float64",
     "p50_hi_ms": "float64",
+    "p90_ms": "float64",
     "p95_ms": "float64",
+    "p99_ms": "float64",
     "mean_ms": "float64",
+    "min_ms": "float64",
+    **{f"{stage}_ms": "float64" for stage in STAGES},
+    "device_busy_ms": "float64",
+    "host_bound_ratio": "float64",
+    "stall_share": "float64",
+    "stall_ms": "float64",
+    "stall_cause": "str",
+    "quantiles_ms": "object",
+    "process_p50_ms": "object",
     "ratio": "float64",
     "ratio_lo": "float64",
     "ratio_hi": "float64",
@@ -37,10 +50,31 @@ LATENCY_TYPES = {
 }
 
 
+_TAKEN = (
+    "variant",
+    "arm",
+    "measured",
+    "n_processes",
+    "n_calls",
+    "p90_ms",
+    "p95_ms",
+    "p99_ms",
+    "mean_ms",
+    "min_ms",
+    "device_busy_ms",
+    "host_bound_ratio",
+    "quantiles_ms",
+    "process_p50_ms",
+    "verdict",
+)
+"""Columns that a result of latency.json has under the same name."""
+
+
 def latency_frame(grid: Grid, ledger: Ledger) -> pd.DataFrame:
     """One row a trial, length and arm of the study's profile; one with nulls where there is none.
 
-    Trials of one architecture share a measurement. `ratio` is over the profile's reference.
+    Trials of one architecture share a measurement. `ratio` is over the profile's reference;
+    `quantiles_ms` and `process_p50_ms` are lists. What an older profile lacks is null.
     """
     profile = ledger.study_profile(grid.name) or {}
     rows = [row for trial in grid.trials for row in _latency_rows(trial, profile)]
@@ -54,7 +88,7 @@ def _latency_rows(trial: Trial, profile: dict[str, Any]) -> Iterator[dict[str, A
         yield {"trial": trial.id}
     node = profile.get("node", {})
     for result in results:
-        ratio = _ratio(result, profile)
+        ratio, stall = _ratio(result, profile), result.get("stall") or {}
         yield {
             **{name: profile.get(name) for name in ("device", "dtype", "batch", "inputs")},
             "trial": trial.id,
@@ -69,8 +103,11 @@ def _latency_rows(trial: Trial, profile: dict[str, Any]) -> Iterator[dict[str, A
             "ratio_lo": ratio.get("lo"),
             "ratio_hi": ratio.get("hi"),
             "reasons": ", ".join(reason["code"] for reason in result["reasons"]),
-            **{name: result[name] for name in ("variant", "arm", "n_processes", "n_calls")},
-            **{name: result[name] for name in ("p95_ms", "mean_ms", "verdict")},
+            **{f"{stage}_ms": ms for stage, ms in (result.get("stages_ms") or {}).items()},
+            "stall_share": stall.get("share"),
+            "stall_ms": stall.get("median_ms"),
+            "stall_cause": stall.get("attribution"),
+            **{name: result.get(name) for name in _TAKEN},
         }
 
 

@@ -1,8 +1,7 @@
 """Read-only counters of host and GPU: who else was busy while an encoder was timed?
 
-Nothing is set, no clock, no power limit, no compute mode. Counters are read between blocks, never
-inside a timed call: on some drivers one NVML read stalls every core for milliseconds. What a
-machine does not offer (NVML, cgroups, steal time) is None.
+Counters are read between blocks, never inside a timed call, and nothing is set. What a machine does
+not offer (NVML, cgroups, steal time) is None.
 
 Pinning and holding a Ray node are not exclusion: other processes of the host run on. These
 counters are how a profile knows.
@@ -12,10 +11,11 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
+
+from ray_ablation.latency.nvml import Gpu, GpuReading
 
 QUIET_CORES = 0.1
 """Other-busy cores at or below which a host counts as quiet."""
@@ -25,7 +25,7 @@ QUIET_WINDOW_S = 1.5
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters at one moment. All but `load1`, `gpu_processes` and `sm_clock_mhz` only grow.
+    """Counters at one moment. All but `load1` and those of the GPU only grow.
 
     Attributes:
         time_ns: time.perf_counter_ns.
@@ -34,7 +34,7 @@ class Reading:
         steal_ns: Time the hypervisor ran somebody else.
         nr_throttled: Periods in which the cgroup's CPU quota ran out.
         load1: Load average over a minute.
-        gpu_processes: Processes on the device, this one included.
+        gpu: The device, all None without one.
     """
 
     time_ns: int
@@ -44,19 +44,15 @@ class Reading:
     nr_throttled: int | None
     throttled_us: int | None
     load1: float | None
-    gpu_processes: int | None
-    sm_clock_mhz: int | None
+    gpu: GpuReading
 
 
 class Guards:
-    """Reads the counters; with the GPU's when a device is given and NVML is installed."""
+    """Reads the counters, with those of a GPU when one is given."""
 
-    def __init__(self, gpu_uuid: str | None = None) -> None:
+    def __init__(self, gpu: Gpu | None = None) -> None:
         self._cgroup = cgroup_cpu_stat()
-        self._nvml: ModuleType | None = None
-        self._gpu: Any = None
-        if gpu_uuid:
-            self._nvml, self._gpu = _open_gpu(gpu_uuid)
+        self._gpu = gpu
 
     def read(self) -> Reading:
         """All counters now; a fraction of a millisecond without a GPU."""
@@ -71,22 +67,8 @@ class Guards:
             nr_throttled=throttled.get("nr_throttled"),
             throttled_us=throttled.get("throttled_usec"),
             load1=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
-            gpu_processes=self._gpu_processes(),
-            sm_clock_mhz=self._sm_clock(),
+            gpu=self._gpu.read() if self._gpu else GpuReading(),
         )
-
-    def _gpu_processes(self) -> int | None:
-        if self._nvml is None:
-            return None
-        # A container sees host pids, so processes are counted, not compared.
-        compute = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)
-        graphics = self._nvml.nvmlDeviceGetGraphicsRunningProcesses(self._gpu)
-        return len({process.pid for process in [*compute, *graphics]})
-
-    def _sm_clock(self) -> int | None:
-        if self._nvml is None:
-            return None
-        return int(self._nvml.nvmlDeviceGetClockInfo(self._gpu, self._nvml.NVML_CLOCK_SM))
 
 
 def other_busy_cores(before: Reading, after: Reading) -> float:
@@ -95,25 +77,26 @@ def other_busy_cores(before: Reading, after: Reading) -> float:
     return max(0.0, others / max(1, after.time_ns - before.time_ns))
 
 
-def wait_quiet(limit_s: float) -> dict[str, Any]:
-    """Wait until the host is quiet, at most `limit_s`.
+def wait_quiet(limit_s: float, gpu: Gpu | None = None) -> dict[str, Any]:
+    """Wait until the host is quiet and the GPU is nobody's, at most `limit_s`.
 
     Returns:
-        waited_s; accepted, whether it became quiet; other_busy_cores in the last window, None
-        when there was no time for a window.
+        waited_s; accepted, whether it became so; other_busy_cores and gpu_processes in the last
+        window, None when there was no time for a window or the machine does not tell.
     """
-    guards, started = Guards(), time.monotonic()
-    busy = None
-    while time.monotonic() - started + QUIET_WINDOW_S <= limit_s:
+    guards, started = Guards(gpu), time.monotonic()
+    busy, processes, quiet = None, None, False
+    while not quiet and time.monotonic() - started + QUIET_WINDOW_S <= limit_s:
         before = guards.read()
         time.sleep(QUIET_WINDOW_S)
-        busy = other_busy_cores(before, guards.read())
-        if busy <= QUIET_CORES:
-            break
+        after = guards.read()
+        busy, processes = other_busy_cores(before, after), after.gpu.processes
+        quiet = busy <= QUIET_CORES and not processes and not after.gpu.utilisation
     return {
         "waited_s": round(time.monotonic() - started, 3),
-        "accepted": busy is not None and busy <= QUIET_CORES,
+        "accepted": quiet,
         "other_busy_cores": None if busy is None else round(busy, 3),
+        "gpu_processes": processes,
     }
 
 
@@ -154,15 +137,3 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _open_gpu(uuid: str) -> tuple[ModuleType | None, Any]:
-    try:
-        import pynvml
-    except ImportError:
-        return None, None
-    try:
-        pynvml.nvmlInit()
-        return pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    except pynvml.NVMLError:
-        return None, None

@@ -1,7 +1,9 @@
 """The lease: a whole node is held, and one fresh child process runs on it at a time.
 
-With Ray, the lease is an actor in a placement group of all the node's CPUs and GPUs, so that Ray
-runs nothing else there. It never touches CUDA: a second context on the GPU would itself disturb.
+With Ray, the lease is an actor in a placement group of all the node's CPUs and GPUs, or of one GPU
+where the grid says so, so that Ray runs nothing else there. It never touches CUDA: a second context
+on the GPU would itself disturb. Ray's resources are bookkeeping; whether others use the device all
+the same is read from NVML and /proc before each child.
 Without Ray the same class works in this process and holds nothing.
 
 Every wait has a limit. A child that runs past its own is killed with its process group and
@@ -12,23 +14,27 @@ kernel kills the child with it (`child.die_with_parent`).
 import glob
 import importlib.metadata
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from ray_ablation.atomic import read_json, write_json
 from ray_ablation.latency import guards
+from ray_ablation.latency.nvml import open_gpu
+from ray_ablation.latency.process import Outcome, run_child
+
+Node = str | dict[str, str] | None
+"""Which node: an accelerator type, labels it must have, or any."""
 
 HOLD_LIMIT_S = 60.0
 """To get all of a node; what still runs on it should have ended before."""
 START_LIMIT_S = 60.0
 """For the actor's process to answer at all."""
+ACCELERATOR = "accelerator_type:"
+"""How Ray names the resource of a kind of GPU."""
 PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 # The whole environment of a child; nothing else is inherited, so that a shell's settings cannot
@@ -39,19 +45,6 @@ INHERITED_PREFIXES = ("CUDA_MODULE_LOADING", "TORCH_CUDNN_")
 
 class LeaseError(RuntimeError):
     """A node could not be held, or was lost; the text says which."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a child ended.
-
-    Attributes:
-        error: One line; None when its result is there.
-        seconds: Wall time from its start to its end.
-    """
-
-    error: str | None
-    seconds: float
 
 
 class Holder(Protocol):
@@ -85,8 +78,9 @@ class Lease:
         }
 
     def wait_quiet(self, limit_s: float) -> dict[str, Any]:
-        """Wait at most `limit_s` for the host to be quiet."""
-        return guards.wait_quiet(limit_s)
+        """Wait at most `limit_s` for the host to be quiet and the GPU to be nobody's."""
+        gpu = open_gpu(self._visible()) if self.device == "cuda" else None
+        return guards.wait_quiet(limit_s, gpu)
 
     def run(self, folder: str, spec: dict[str, Any], limit_s: float, soft_s: float) -> Outcome:
         """Run one unit in a fresh process.
@@ -104,88 +98,52 @@ class Lease:
             spec | {"deadline_s": deadline_s, "parent_pid": os.getpid()},
         )
         command = [sys.executable, "-m", "ray_ablation.latency.child", folder]
-        outcome = run_child(command, self._environment(), limit_s, Path(folder) / "log.txt")
+        environment = self._environment(spec.get("threads", 1)) | spec.get("variables", {})
+        outcome = run_child(command, environment, limit_s, Path(folder) / "log.txt")
         if outcome.error is None and read_json(Path(folder) / "result.json") is None:
             return Outcome("ended without a result", outcome.seconds)
         return outcome
 
-    def _environment(self) -> dict[str, str]:
+    def _visible(self) -> str:
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+
+    def _environment(self, threads: int = 1) -> dict[str, str]:
         kept = {
             name: value
             for name, value in os.environ.items()
             if name in INHERITED or name.startswith(INHERITED_PREFIXES)
         }
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
         return kept | {
-            "CUDA_VISIBLE_DEVICES": visible if self.device == "cuda" else "",
+            # As NVML counts them; CUDA's own order puts the fastest first.
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": self._visible() if self.device == "cuda" else "",
             "HF_HUB_OFFLINE": "1",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-            "MKL_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": str(threads),
+            "OMP_NUM_THREADS": str(threads),
+            "OPENBLAS_NUM_THREADS": str(threads),
             "PYTHONHASHSEED": "0",
             "PYTHONPATH": PACKAGE_ROOT,
             "TOKENIZERS_PARALLELISM": "false",
         }
 
 
-def run_child(
-    command: list[str], environment: dict[str, str], limit_s: float, log: Path
-) -> Outcome:
-    """Run a command in its own process group; kill the group after `limit_s`, or on any error here.
-
-    Its output goes to `log`. Being in another session than a terminal's, it does not get Ctrl-C
-    itself; this process does, and kills it on the way out.
-    """
-    started = time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=output,
-            start_new_session=True,
-        )
-        error = None
-        try:
-            # Waiting for the end of its output, which it does not write, sleeps in the kernel;
-            # Popen.wait with a limit would poll, and wake a core while the child is timed.
-            process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            error = f"killed after {limit_s:.0f} s, its limit"
-        finally:
-            _kill_group(process)
-    if error is None and process.returncode != 0:
-        error = f"{_how_it_ended(process.returncode)}: {_last_line(log)}"
-    return Outcome(error, round(time.monotonic() - started, 3))
-
-
-def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    if process.returncode is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=30)
-
-
-def _how_it_ended(returncode: int) -> str:
-    if returncode < 0:
-        return f"killed by {signal.Signals(-returncode).name}"
-    return f"ended with exit code {returncode}"
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
-
-
 @contextmanager
-def hold(device: str, local: bool, limit_s: float = HOLD_LIMIT_S) -> Iterator[Holder]:
+def hold(
+    device: str,
+    local: bool,
+    limit_s: float = HOLD_LIMIT_S,
+    node: Node = None,
+    exclusive: str = "node",
+) -> Iterator[Holder]:
     """Hold a node for as long as the block lasts.
 
     Args:
         device: auto, cuda or cpu.
         local: In this process, without Ray; else a Ray cluster must be connected.
         limit_s: To get hold of it.
+        node: Which, on a cluster.
+        exclusive: node for all of it, gpu for one of its GPUs and a CPU.
 
     Raises:
         LeaseError: No such node, or not within the limit.
@@ -193,7 +151,7 @@ def hold(device: str, local: bool, limit_s: float = HOLD_LIMIT_S) -> Iterator[Ho
     if local:
         yield Lease(_local_device(device))
     else:
-        with _hold_with_ray(device, limit_s) as held:
+        with _hold_with_ray(device, limit_s, node, exclusive) as held:
             yield held
 
 
@@ -207,34 +165,34 @@ def _local_device(device: str) -> str:
 
 
 @contextmanager
-def _hold_with_ray(device: str, limit_s: float) -> Iterator[Holder]:
+def _hold_with_ray(device: str, limit_s: float, wanted: Node, exclusive: str) -> Iterator[Holder]:
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    node = _choose_node(ray.nodes(), device)
-    whole = {name: node["Resources"][name] for name in ("CPU", "GPU") if name in node["Resources"]}
+    node = _choose_node(ray.nodes(), device, wanted)
+    held = _what_to_hold(node["Resources"], exclusive)
     group = placement_group(
-        [whole],
+        [held],
         strategy="STRICT_PACK",
         bundle_label_selector=[{"ray.io/node-id": node["NodeID"]}],
     )
     actor = None
     try:
         if not group.wait(limit_s):
-            free = {name: ray.available_resources().get(name, 0.0) for name in whole}
+            free = {name: ray.available_resources().get(name, 0.0) for name in held}
             raise LeaseError(
-                f"node {node['NodeManagerAddress']} was not free within {limit_s:.0f} s: {whole} "
+                f"node {node['NodeManagerAddress']} was not free within {limit_s:.0f} s: {held} "
                 f"is needed, {free} is free in the cluster"
             )
         actor = (
             ray.remote(Lease)
             .options(
-                num_cpus=whole.get("CPU", 0),
-                num_gpus=whole.get("GPU", 0),
+                num_cpus=held.get("CPU", 0),
+                num_gpus=held.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0),
             )
-            .remote("cuda" if device != "cpu" and whole.get("GPU") else "cpu")
+            .remote("cuda" if device != "cpu" and held.get("GPU") else "cpu")
         )
         yield _Remote(actor)
     finally:
@@ -243,19 +201,54 @@ def _hold_with_ray(device: str, limit_s: float) -> Iterator[Holder]:
         remove_placement_group(group)
 
 
-def _choose_node(nodes: list[dict[str, Any]], device: str) -> dict[str, Any]:
-    """The node under test: with a GPU unless the device is cpu; the most CPUs, then by address."""
+def _what_to_hold(resources: dict[str, float], exclusive: str) -> dict[str, float]:
+    """All CPUs and GPUs of a node, or one of each; without a GPU it is all in any case."""
+    if exclusive == "gpu" and resources.get("GPU"):
+        return {"CPU": 1.0, "GPU": 1.0}
+    return {name: resources[name] for name in ("CPU", "GPU") if name in resources}
+
+
+def _choose_node(nodes: list[dict[str, Any]], device: str, wanted: Node = None) -> dict[str, Any]:
+    """The node under test: as wanted, with a GPU unless the device is cpu; the most CPUs, then by
+    address."""
     alive = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU")]
-    with_gpu = [node for node in alive if node["Resources"].get("GPU")]
+    found = [node for node in alive if _is_wanted(node, wanted)]
+    if not found:
+        raise LeaseError(_none_wanted(alive, wanted))
+    with_gpu = [node for node in found if node["Resources"].get("GPU")]
     if device == "cuda" and not with_gpu:
         raise LeaseError(
-            f"execution.device is cuda and none of the cluster's {len(alive)} nodes has a GPU; "
+            f"execution.device is cuda and none of the cluster's {len(found)} nodes has a GPU; "
             "set it to auto or cpu, or add a GPU node"
         )
-    fit = with_gpu if device != "cpu" and with_gpu else alive
-    if not fit:
-        raise LeaseError("the cluster has no node with CPUs")
+    fit = with_gpu if device != "cpu" and with_gpu else found
     return min(fit, key=lambda n: (-n["Resources"]["CPU"], n["NodeManagerAddress"], n["NodeID"]))
+
+
+def _is_wanted(node: dict[str, Any], wanted: Node) -> bool:
+    labels = node.get("Labels") or {}
+    if isinstance(wanted, str):
+        named = labels.get("ray.io/accelerator-type")
+        return named == wanted or f"{ACCELERATOR}{wanted}" in node["Resources"]
+    return all(labels.get(name) == value for name, value in (wanted or {}).items())
+
+
+def _none_wanted(alive: list[dict[str, Any]], wanted: Node) -> str:
+    if not alive:
+        return "the cluster has no node with CPUs"
+    types = {
+        name[len(ACCELERATOR) :]
+        for n in alive
+        for name in n["Resources"]
+        if name.startswith(ACCELERATOR)
+    }
+    known = [f"accelerator type {name}" for name in sorted(types)]
+    labels = {f"{k}: {v}" for node in alive for k, v in (node.get("Labels") or {}).items()}
+    known += sorted(label for label in labels if "node-id" not in label)
+    return (
+        f"latency.node is {wanted}, which none of the cluster's {len(alive)} nodes has; "
+        f"there is {', '.join(known) or 'neither an accelerator nor a label'}"
+    )
 
 
 class _Remote:

@@ -9,15 +9,17 @@ grid, the class of the node, and `METHOD`.
 import hashlib
 import json
 import math
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ray_ablation.latency.estimate import MIN_PROCESSES
 from ray_ablation.ledger import Ledger
 from ray_ablation.settings import Latency
 from ray_ablation.trial import Trial
 
-METHOD = 1
+METHOD = 2
 """Raised by hand when measuring code changes numbers."""
 IDENTITY = ("backbone", "backbone_revision", "depth", "pooling")
 """Fields of a trial that make an architecture."""
@@ -31,8 +33,9 @@ ARM = "default"
 """Attention and graphs as the libraries choose them; an arm is a departure from that."""
 THREADS = 1
 """Of the measured process: with more, one preempted thread holds up all others."""
-CANARY = "canary"
-"""Name of the fixed encoder that is timed among the others."""
+CANARY, TWIN = CANARIES = ("canary", "canary-twin")
+"""Names of the fixed encoder that is timed among the others, twice: the ratio of the two tells how
+far a ratio may be off."""
 
 
 @dataclass(frozen=True)
@@ -101,33 +104,64 @@ def profile_id(asked: dict[str, Any], node: dict[str, Any]) -> str:
 
 def units(
     identifier: str, found: Sequence[Architecture], latency: Latency, dtype: str, device: str
-) -> list[dict[str, Any]]:
-    """One paired unit a round: a fresh process that interleaves all encoders and the canary.
+) -> list[list[dict[str, Any]]]:
+    """The units of every round that may be needed, each a fresh process, in the order drawn for it.
 
-    Seeds come from the profile's id, so a profile can be done again in the same order.
+    A round is one paired unit, which interleaves all encoders and the canaries, and one solo unit
+    an encoder. Seeds come from the profile's id, so a profile can be done again in the same order.
     """
-    return [
-        {
-            "unit": number,
-            "round": number,
-            "kind": "paired",
-            "arm": ARM,
-            "variants": [*(architecture.name for architecture in found), CANARY],
-            "seed": int(hashlib.sha256(f"{identifier} {number}".encode()).hexdigest()[:8], 16),
-            "device": device,
-            "threads": THREADS,
-            "dtype": dtype,
-            "batch": latency.batch,
-            "inputs": latency.inputs,
-            "lengths": list(latency.lengths),
-            "calls": latency.calls,
-            "warmup_calls": latency.warmup_calls,
-            "block": BLOCK,
-            "text_seed": TEXT_SEED,
-            "texts": math.ceil(latency.calls / PASSES),
-        }
-        for number in range(latency.rounds)
-    ]
+    names = [architecture.name for architecture in found]
+    alone = [[name] for name in names] if latency.solo else []
+    rounds: list[list[dict[str, Any]]] = []
+    for number in range(last_round(latency)):
+        sets = [[*names, *CANARIES], *alone]
+        random.Random(f"{identifier} {number}").shuffle(sets)
+        begin = number * len(sets)
+        rounds.append(
+            [
+                unit(identifier, begin + i, number, variants, latency, dtype, device)
+                for i, variants in enumerate(sets)
+            ]
+        )
+    return rounds
+
+
+def last_round(latency: Latency) -> int:
+    """How many rounds there may be."""
+    if latency.rounds < MIN_PROCESSES:
+        return latency.rounds
+    return max(latency.rounds, latency.max_rounds)
+
+
+def unit(
+    identifier: str,
+    number: int,
+    round_number: int,
+    variants: Sequence[str],
+    latency: Latency,
+    dtype: str,
+    device: str,
+) -> dict[str, Any]:
+    """What one process is told, besides where the encoders lie."""
+    return {
+        "unit": number,
+        "round": round_number,
+        "kind": "solo" if len(variants) == 1 else "paired",
+        "arm": ARM,
+        "variants": list(variants),
+        "seed": int(hashlib.sha256(f"{identifier} {number}".encode()).hexdigest()[:8], 16),
+        "device": device,
+        "threads": THREADS,
+        "dtype": dtype,
+        "batch": latency.batch,
+        "inputs": latency.inputs,
+        "lengths": list(latency.lengths),
+        "calls": latency.calls,
+        "warmup_calls": latency.warmup_calls,
+        "block": BLOCK,
+        "text_seed": TEXT_SEED,
+        "texts": math.ceil(latency.calls / PASSES),
+    }
 
 
 def _identity(trial: Trial) -> dict[str, Any]:

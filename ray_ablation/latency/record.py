@@ -11,6 +11,7 @@ from ray_ablation.atomic import read_json, write_json
 from ray_ablation.grid import Grid
 from ray_ablation.latency import plan
 from ray_ablation.latency.plan import Architecture
+from ray_ablation.latency.summary import Fingerprint, fingerprint
 from ray_ablation.ledger import Ledger
 from ray_ablation.trial import Trial
 
@@ -35,6 +36,15 @@ def complete(identifier: str, ledger: Ledger) -> dict[str, Any] | None:
     """The record of a profile in which nothing failed, None when there is none."""
     record = read_json(ledger.latency_json(identifier))
     return record if record is not None and not record["failures"] else None
+
+
+def others(identifier: str, ledger: Ledger) -> list[Fingerprint]:
+    """What every other profile of the ledger measured, by digest."""
+    found = []
+    for file in sorted(ledger.latency_dir(identifier).parent.glob("*/latency.json")):
+        record = read_json(file) if file.parent.name != identifier else None
+        found += [fingerprint(result) for result in (record or {}).get("results", [])]
+    return found
 
 
 def enter(found: Sequence[Architecture], identifier: str, ledger: Ledger) -> dict[str, Any] | None:

@@ -55,7 +55,11 @@ BLOCKS = {
     "throttled_us": "Int64",
     "load1": "float64",
     "gpu_processes": "Int64",
+    "gpu_throttled": "Int64",
     "sm_clock_mhz": "Int64",
+    "mem_clock_mhz": "Int64",
+    "gpu_temperature_c": "Int64",
+    "gpu_power_w": "float64",
 }
 
 

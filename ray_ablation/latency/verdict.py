@@ -5,6 +5,7 @@ are the reasons. A value that was not measured is None, and its rule says nothin
 tighter on a GPU than on a CPU, where 2 to 5 % between processes is what a quiet machine gives.
 
 Precedence: too little was measured; an outside cause was seen; the figure spreads without one.
+The first is never hidden by the others, all reasons are listed.
 """
 
 from collections.abc import Mapping
@@ -82,6 +83,8 @@ RULES = {
     # Fresh processes measured, and calls in the one that has fewest.
     "n_processes": Rule("insufficient", MIN_PROCESSES, MIN_PROCESSES, least=True),
     "n_calls": Rule("insufficient", MIN_CALLS, MIN_CALLS, least=True),
+    # Other encoders with the very same samples: a file was used twice, nothing was measured.
+    "duplicate_result": Rule("insufficient", 0, 0),
     # Cores that others kept busy while this encoder was timed.
     "host_busy": Rule("contaminated", 0.2, 0.2),
     # Wall over CPU time of one thread; a GPU process waits by design, so its switches are counted.
@@ -89,16 +92,32 @@ RULES = {
     "preempted_per_call": Rule("contaminated", None, 1.0),
     # Periods in which the container's CPU quota ran out.
     "cpu_throttled": Rule("contaminated", 0, 0),
+    # Processes started although others were still on the GPU when waiting for it ended.
+    "device_not_free": Rule("contaminated", None, 0),
     # Processes on the GPU besides the measured one.
     "foreign_gpu_process": Rule("contaminated", None, 0),
+    # Readings with a power cap or a slowdown in force.
+    "gpu_throttle": Rule("contaminated", None, 0),
     # SM clock, p90 over p10.
     "gpu_clock_drift": Rule("contaminated", None, 1.02),
     # The last three windows of the warm-up, slowest over fastest.
     "no_steady_state": Rule("unstable", 1.05, 1.02),
-    # Medians of ten calls, p90 over p10.
+    # Medians of ten calls, p90 over p10, where a change-point confirms it.
     "level_shift": Rule("unstable", 1.05, 1.05),
+    # The upper mode of the calls over the lower, where the dip test finds two.
+    "multimodal": Rule("unstable", 1.05, 1.05),
     # p95 over p50 with inputs of one exact length.
     "tail": Rule("unstable", 1.25, 1.15),
+    # Share of calls that stall without a cause that the record shows.
+    "stall_unexplained": Rule("unstable", 0.005, 0.005),
     # p50 of the slowest process over that of the fastest.
     "between_process": Rule("unstable", 1.05, 1.03),
+    # Two equal encoders timed against each other: how far from 1 their ratio is.
+    "aa_bias": Rule("unstable", 0.03, 0.01),
+    # p50 alone in a process over p50 among the others: how far from 1.
+    "solo_vs_paired": Rule("unstable", 0.03, 0.03),
+    # Staged calls, whose borders wait for the device, over untouched ones: how far from 1.
+    "stage_overhead": Rule("unstable", 0.05, 0.05),
+    # The clock's step over p50.
+    "timer_resolution": Rule("unstable", 0.01, 0.01),
 }
