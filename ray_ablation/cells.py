@@ -1,30 +1,29 @@
 """The cells of an evaluation: one trial on one benchmark, missing or done, filled and written.
 
-A score file says what was scored (`what`): it counts as done only while that is still what the grid
-asks for, and while the run beside it is the one it was computed from. A measure added to the grid
-is computed from that run; nothing is embedded again.
+A cell is done while its score file is of this very encoder, benchmark and evaluation (`what`);
+`scores.py` says when it is believed.
 
 A cell is filled shard by shard. That nothing is missing is checked, not assumed: every shard once,
 and as many documents as the corpus has.
 """
 
-import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ray_ablation import metrics
-from ray_ablation.atomic import write_atomic
+from ray_ablation import metrics, scores
 from ray_ablation.data.beir import Prepared
 from ray_ablation.grid import Grid
 from ray_ablation.ledger import Ledger
 from ray_ablation.problems import Failure
 from ray_ablation.trial import Trial
+
+if TYPE_CHECKING:
+    from ray_ablation.search import Best
 
 # Raised by hand when the same encoder and benchmark would get other numbers.
 SCORING = 1
@@ -42,7 +41,7 @@ class Cell:
     Attributes:
         what: All that its scores depend on.
         shards: Row ranges of the corpus, [start, stop).
-        hits: The best documents of the shards that are in.
+        best: The best documents of the shards that are in.
         answers: What those shards' actors counted, by shard.
     """
 
@@ -51,7 +50,7 @@ class Cell:
     what: dict[str, Any]
     parameters: int
     shards: list[tuple[int, int]] = field(default_factory=list)
-    hits: pa.Table | None = None
+    best: "Best | None" = None
     answers: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -123,21 +122,8 @@ def _cells(
 
 
 def _done(grid: Grid, cell: Cell, ledger: Ledger) -> bool:
-    """Whether sound scores of this very `what` are there; measures they lack are added."""
-    found = ledger.read_scores(*cell.key, cell.what)
-    try:
-        run = ledger.run_trec(*cell.key).read_bytes()
-    except OSError:
-        return False
-    if found is None or hashlib.sha256(run).hexdigest() != found[1]["run_sha256"]:
-        return False
-    frame, about = found
-    if any(measure not in frame for measure in grid.measures):
-        # Those of other grids stay: the ledger is shared.
-        measures = list(dict.fromkeys([*grid.measures, *frame.columns[1:]]))
-        scores = metrics.score(metrics.from_trec(run), cell.prepared.qrels(), measures)
-        ledger.write_scores(*cell.key, scores, about)
-    return True
+    files = ledger.scores_parquet(*cell.key), ledger.run_trec(*cell.key)
+    return scores.kept(*files, cell.what, cell.prepared, grid.measures)
 
 
 def cut_corpora(cells: Sequence[Cell], *, shards: int | None, workers: int) -> None:
@@ -145,7 +131,8 @@ def cut_corpora(cells: Sequence[Cell], *, shards: int | None, workers: int) -> N
 
     Args:
         cells: Those to score.
-        shards: Pieces of each corpus; None chooses.
+        shards: Pieces of each corpus, more where one would exceed SHARD_DOCUMENTS, as memory must
+            not grow with the corpus; None chooses.
         workers: How many shards are answered at a time.
     """
     busy = math.ceil(4 * workers / len(cells))
@@ -153,7 +140,7 @@ def cut_corpora(cells: Sequence[Cell], *, shards: int | None, workers: int) -> N
         documents = cell.prepared.about["documents"]
         by_size = math.ceil(documents / SHARD_DOCUMENTS)
         most = max(by_size, documents // SMALLEST_SHARD_DOCUMENTS)
-        count = min(documents, shards or max(by_size, min(busy, most)))
+        count = min(documents, max(by_size, shards or min(busy, most)))
         edges = [documents * i // count for i in range(count + 1)]
         cell.shards = list(itertools.pairwise(edges))
 
@@ -162,7 +149,7 @@ def take(cell: Cell, answer: pa.Table) -> str | None:
     """Add one shard's answer, a row like retrieve.ANSWER; what is wrong with it, or None."""
     # Imported here as search imports torch, which a finished study is reported without.
     from ray_ablation.retrieve import hits_of
-    from ray_ablation.search import HITS, merge
+    from ray_ablation.search import Best
 
     (counts,) = answer.drop_columns(["hits"]).to_pylist()
     if counts["error"] is not None:
@@ -174,8 +161,8 @@ def take(cell: Cell, answer: pa.Table) -> str | None:
     if counts["documents"] != stop - start:
         return f"shard {shard} has {counts['documents']} documents, expected {stop - start}"
     cell.answers[shard] = counts
-    before = HITS.empty_table() if cell.hits is None else cell.hits
-    cell.hits = merge([before, hits_of(answer)], cell.depth)
+    cell.best = cell.best or Best(cell.depth)
+    cell.best.add(hits_of(answer))
     return None
 
 
@@ -190,44 +177,35 @@ def finish(cell: Cell, grid: Grid, ledger: Ledger) -> str | None:
     if (found := cell.count("documents")) != cell.prepared.about["documents"]:
         raise RuntimeError(f"{cell.name}: {found} documents scored of {cell.prepared.about}")
     cut = metrics.cut(_run(cell), cell.what["k"], cell.what["self_ids"])
-    scores = metrics.score(cut.run, cell.prepared.qrels(), grid.measures)
-    trec = metrics.to_trec(cut.run, tag=cell.trial.id)
-    _write(ledger.run_trec(*cell.key), trec)
-    about = _about(cell, cut) | {"run_sha256": hashlib.sha256(trec).hexdigest()}
-    ledger.write_scores(*cell.key, scores, about)
-    cell.hits = None
-    return _line(cell, about, grid.measures[0], float(scores[grid.measures[0]].mean()))
-
-
-def _write(path: Path, data: bytes) -> None:
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(data)
-
-    write_atomic(path, write)
+    about = _about(cell, len(cut.run))
+    files = ledger.scores_parquet(*cell.key), ledger.run_trec(*cell.key)
+    frame = scores.keep(*files, cut, cell.trial.id, cell.prepared, grid.measures, about)
+    cell.best = None
+    for file in reversed(files):
+        ledger.publish(file)
+    return _line(cell, about, grid.measures[0], float(frame[grid.measures[0]].mean()))
 
 
 def _run(cell: Cell) -> dict[str, dict[str, float]]:
     query_ids = cell.prepared.queries()["query_id"].to_pylist()
     run: dict[str, dict[str, float]] = {query_id: {} for query_id in query_ids}
-    assert cell.hits is not None
-    columns = [column.to_pylist() for column in cell.hits.columns]
+    assert cell.best is not None
+    columns = [column.to_pylist() for column in cell.best.table().columns]
     for query, doc_id, score in zip(*columns, strict=True):
         run[query_ids[query]][doc_id] = score
     return run
 
 
-def _about(cell: Cell, cut: metrics.Cut) -> dict[str, Any]:
+def _about(cell: Cell, queries: int) -> dict[str, Any]:
     answers = list(cell.answers.values())
     documents, seconds = cell.count("documents"), cell.count("seconds")
     return {
         "what": cell.what,
         "documents": documents,
-        "queries": len(cut.run),
+        "queries": queries,
         "shards": len(answers),
-        "ties_at_cutoff": cut.ties,
-        "self_ids_dropped": cut.self_ids,
         "truncated_documents": cell.count("truncated_documents") / documents,
-        "truncated_queries": answers[0]["truncated_queries"] / len(cut.run),
+        "truncated_queries": answers[0]["truncated_queries"] / queries,
         "tokens": cell.count("tokens"),
         "padded_tokens": cell.count("padded_tokens"),
         "seconds": seconds,
@@ -239,12 +217,9 @@ def _about(cell: Cell, cut: metrics.Cut) -> dict[str, Any]:
 
 def _line(cell: Cell, about: dict[str, Any], measure: str, mean: float) -> str:
     trial_id, benchmark = cell.key
-    text = (
+    documents, queries = (100 * about[f"truncated_{of}"] for of in ("documents", "queries"))
+    return (
         f"scored {trial_id} on {benchmark}: {measure} {mean:.4f} "
-        f"({about['documents']} documents, {about['seconds']:.1f} s)"
+        f"({about['documents']} documents, {about['seconds']:.1f} s), {documents:.1f} % of "
+        f"documents and {queries:.1f} % of queries cut at {cell.what['max_length']} tokens"
     )
-    documents, queries = about["truncated_documents"], about["truncated_queries"]
-    if documents or queries:
-        length = cell.what["max_length"]
-        text += f"; cut at {length} tokens: {documents:.1%} of documents, {queries:.1%} of queries"
-    return text

@@ -13,6 +13,7 @@ import secrets
 import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,10 @@ Resources = Mapping[str, float]
 # The core's own log goes to files; on the terminal it would stand between our lines.
 CORE = {"RAY_memory_monitor_refresh_ms": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 KNOCK_S = 5.0
+# The head is gone after two knocks in vain, a second apart: sooner than Ray ends the process.
+WATCH_S, KNOCKS_IN_VAIN = 1.0, 2
+# Ray leaves all GPUs of a node visible to a task that holds none, unless this is set.
+NO_GPU_WITHOUT_ASKING = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
 SETTINGS = {"CPU": "execution.cpus_per_trial", "GPU": "execution.gpus_per_trial"}
 
 
@@ -40,7 +45,7 @@ class ClusterError(UserError):
 @contextmanager
 def start_ray(
     execution: Execution, *, address: str | None = None, dashboard: bool = False
-) -> Iterator[None]:
+) -> Iterator[str | None]:
     """Be connected to Ray inside; whatever is connected already is used as it is.
 
     Args:
@@ -48,11 +53,14 @@ def start_ray(
         address: Of a running cluster; None takes RAY_ADDRESS, else starts one on this machine.
         dashboard: Serve Ray's dashboard; only where a cluster is started.
 
+    Yields:
+        Where the dashboard answers, host and port; None when there is none.
+
     Raises:
         ClusterError: No cluster answers at the address.
     """
     if ray.is_initialized():
-        yield
+        yield None
         return
     address = address or os.environ.get("RAY_ADDRESS") or "local"
     own: dict[str, Any] = {}
@@ -64,7 +72,7 @@ def start_ray(
         try:
             _knock(address)
             with _without_the_line_on_log_levels():
-                ray.init(
+                context = ray.init(
                     address=address,
                     logging_level=logging.CRITICAL,
                     log_to_driver=False,
@@ -77,9 +85,19 @@ def start_ray(
                 "or leave out --address and unset RAY_ADDRESS to start one on this machine"
             ) from error
         try:
-            yield
+            with _watched_head(context.address_info["gcs_address"]):
+                yield context.dashboard_url or None
         finally:
             ray.shutdown()
+
+
+def dashboard_line(url: str | None) -> str:
+    """Where the dashboard answers, and the token it asks for where we made one."""
+    if url is None:
+        return "dashboard: this cluster was not started here; ray dashboard cluster.yaml opens its"
+    token = os.environ.get("RAY_AUTH_TOKEN")
+    disabled = os.environ.get("RAY_AUTH_MODE") == "disabled"
+    return f"dashboard: http://{url}" + (f" (token {token})" if token and not disabled else "")
 
 
 def worker_environment(execution: Execution) -> dict[str, str]:
@@ -91,6 +109,7 @@ def worker_environment(execution: Execution) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # deterministic matrix products on a GPU
         "OMP_NUM_THREADS": str(execution.cpus_per_trial),  # `ray up` exports 1 everywhere
+        NO_GPU_WITHOUT_ASKING: "1",
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         **{name: os.environ[name] for name in passed if name in os.environ},
     }
@@ -172,6 +191,60 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
+@contextmanager
+def quiet_data() -> Iterator[None]:
+    """No progress bars and no chatter of Ray Data inside; settings are put back."""
+    import ray.data
+
+    context = ray.data.DataContext.get_current()
+    off = dict.fromkeys(("enable_progress_bars", "print_on_execution_start"), False)
+    before = {name: getattr(context, name) for name in off}
+    logger = logging.getLogger("ray.data")
+    level = logger.level
+    for name, value in off.items():
+        setattr(context, name, value)
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)
+        logger.setLevel(level)
+
+
+@contextmanager
+def _watched_head(address: str) -> Iterator[None]:
+    """End this process with a sentence when the head is gone; Ray itself would end it without."""
+    over = threading.Event()
+
+    def watch() -> None:
+        missed = 0.0
+        while missed < KNOCKS_IN_VAIN:
+            if over.wait(WATCH_S):
+                return
+            try:
+                _knock(address)
+                missed = 0.0
+            except ConnectionRefusedError:
+                missed += 1.0
+            except OSError:  # silent or out of reach, which may pass; Ray waits for a minute
+                missed += KNOCKS_IN_VAIN / 8
+        shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the cursor that a live view hides
+        print(
+            f"{shown}\nthe head of the Ray cluster at {address} is gone. What is done is kept; run "
+            "the same command again, on this cluster once it is back or on another",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(1)
+
+    threading.Thread(target=watch, name="head", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
 def _knock(address: str) -> None:
     # Ray itself waits for minutes at a closed port.
     host, colon, port = address.rpartition(":")
@@ -213,7 +286,8 @@ def _too_much(resource: str, wanted: float, most: float, among: str) -> str:
     if resource == "GPU" and not most:
         return (
             f"execution.device is cuda, but no node of this cluster ({among}) has a GPU; "
-            "set execution.device to cpu, or start nodes with GPUs"
+            "set execution.device to cpu, or start nodes with GPUs (where an autoscaler brings "
+            "them: --wait-for-nodes 1)"
         )
     return (
         f"a trial holds {wanted:g} {resource}s ({setting}), but the biggest of {among} has "

@@ -3,21 +3,22 @@
 A cell is one trial on one benchmark (`cells.py`). For each cell whose scores are missing the corpus
 is cut into shards; actors answer shards (`retrieve.Retriever`), the driver merges answers by
 document id, and a cell is scored and written as soon as its last shard is in, so a kill loses only
-what was under way. A cell that fails becomes a `Failure` and the others go on.
+what was under way. A cell that fails becomes a `Failure` and the others go on. References
+(`bm25.py`) come first, in this process.
 
 A few seconds of work are done in this process, by the same class, because starting Ray Data costs
 more. Torch and Ray are imported only when there is work.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ray_ablation import bm25
 from ray_ablation.cells import Cell, cut_corpora, finish, missing, take
 from ray_ablation.data.beir import Benchmark, prepare
 from ray_ablation.grid import Grid
@@ -69,10 +70,10 @@ def evaluate(
     say: Callable[[str], object] = print,
     connect: Callable[[], object] = lambda: None,
 ) -> list[Failure]:
-    """Score every trained trial on every benchmark where scores are missing.
+    """Score references and every trained trial on every benchmark where scores are missing.
 
     Args:
-        grid: Gives measures, evaluation, execution and paths.
+        grid: Gives references, measures, evaluation, execution and paths.
         trials: Which of its trials.
         ledger: Holds the encoders; gets the scores and runs.
         benchmarks: Which of its benchmarks.
@@ -86,8 +87,10 @@ def evaluate(
         UserError: A benchmark cannot be read, or the cluster lacks what `execution` asks for.
     """
     cache = ledger.cache_dir(grid.execution.cache).absolute()  # workers have other folders
-    prepared = [prepare(benchmark, grid.path(benchmark.name), cache) for benchmark in benchmarks]
-    cells, failures = missing(grid, trials, ledger, prepared, say)
+    prepared = [prepare(one, grid.source_of(one), cache, say) for one in benchmarks]
+    failures = bm25.score_missing(grid, ledger, prepared, say)
+    cells, damaged = missing(grid, trials, ledger, prepared, say)
+    failures += damaged
     if not cells:
         return failures
     connect()
@@ -217,14 +220,23 @@ def _answers(grid: Grid, cells: Sequence[Cell], ledger: Ledger, place: Place) ->
         for cell in cells
         for i, (a, b) in enumerate(cell.shards)
     ]
+    there = replace(ledger, root=ledger.root.absolute())  # workers have other folders
+
+    def model(cell: Cell) -> Model:
+        folder = there.model_dir(cell.trial.id)
+        return Model(folder, cell.what["max_length"], partial(there.fetch, folder))
+
+    def corpus(cell: Cell) -> Corpus:
+        one, folder = cell.prepared.benchmark, cell.prepared.folder
+        return Corpus(
+            cell.prepared,
+            cell.depth,
+            partial(prepare, one, grid.source_of(one), folder.parents[1]),
+        )
+
     arguments: dict[str, Any] = {
-        "models": {
-            cell.trial.id: Model(
-                ledger.model_dir(cell.trial.id).absolute(), cell.what["max_length"]
-            )
-            for cell in cells
-        },
-        "corpora": {cell.key[1]: Corpus(cell.prepared, cell.depth) for cell in cells},
+        "models": {cell.trial.id: model(cell) for cell in cells},
+        "corpora": {cell.key[1]: corpus(cell) for cell in cells},
         "batch": grid.evaluation.batch,
         "dtype": grid.evaluation.dtype,
         "device": place.device,
@@ -247,7 +259,7 @@ def _on_ray(
     """The rows through a pool of actors in one Ray Data execution."""
     import ray.data
 
-    from ray_ablation import telemetry
+    from ray_ablation import cluster, telemetry
 
     cpu = {
         "num_cpus": execution.cpus_per_trial,
@@ -255,7 +267,7 @@ def _on_ray(
         "runtime_env": {"env_vars": {"CUDA_VISIBLE_DEVICES": ""}},
     }
     try:
-        with _quiet():
+        with cluster.quiet_data():
             answers = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
                 retriever,
                 fn_constructor_kwargs=arguments,
@@ -271,24 +283,3 @@ def _on_ray(
                     yield answer
     except ray.exceptions.RayError as error:
         raise LostError(one_line(error)) from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars and no chatter of Ray Data inside; settings are put back."""
-    import ray.data
-
-    context = ray.data.DataContext.get_current()
-    off = dict.fromkeys(("enable_progress_bars", "print_on_execution_start"), False)
-    before = {name: getattr(context, name) for name in off}
-    logger = logging.getLogger("ray.data")
-    level = logger.level
-    for name, value in off.items():
-        setattr(context, name, value)
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(context, name, value)
-        logger.setLevel(level)

@@ -8,6 +8,7 @@ are text here, so that every column can be grouped by and stored in parquet.
 import itertools
 import typing
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,7 +17,11 @@ from ray_ablation.atomic import read_frame
 from ray_ablation.data.beir import Benchmark
 from ray_ablation.grid import Grid
 from ray_ablation.ledger import Ledger
+from ray_ablation.settings import Bm25
 from ray_ablation.trial import Trial
+
+# Scores, a row a query, and what was scored how.
+Found = tuple[pd.DataFrame, dict[str, Any]]
 
 MEAN = "mean"
 """Stands in the column `benchmark` for the mean over all of the grid's benchmarks."""
@@ -52,6 +57,7 @@ AUDIT_TYPES = {
     "benchmark_sha256": "str",
     "split": "str",
     "self_ids": "str",
+    "note": "str",
     "max_length": "Int64",
     "documents": "Int64",
     "queries": "Int64",
@@ -87,11 +93,26 @@ def trials_frame(grid: Grid, ledger: Ledger) -> pd.DataFrame:
 def results_frame(grid: Grid, ledger: Ledger) -> pd.DataFrame:
     """One row a trial, benchmark and measure, with every field of the trial.
 
-    The rows of benchmark "mean" hold the mean over the grid's benchmarks; they have no n_queries.
+    The rows of a group and of benchmark "mean" hold means over benchmarks; they have no n_queries.
     """
-    rows = [row for trial in grid.trials for row in _result_rows(grid, trial, ledger)]
-    head = dict.fromkeys(("trial", "experiment", "benchmark", "measure"), "str")
-    return typed(rows, head | {"value": "float64", "n_queries": "Int64"} | FIELD_TYPES)
+    rows = []
+    for trial in grid.trials:
+        head = {"trial": trial.id, "experiment": grid.experiments[trial.id] or None}
+        found = {b.name: scored(grid, trial, b, ledger) for b in grid.benchmarks}
+        rows += [head | row | _fields(trial) for row in _value_rows(grid, found)]
+    types = dict.fromkeys(("trial", "experiment", "benchmark", "measure"), "str")
+    return typed(rows, types | {"value": "float64", "n_queries": "Int64"} | FIELD_TYPES)
+
+
+def references_frame(grid: Grid, ledger: Ledger) -> pd.DataFrame:
+    """One row a reference, benchmark and measure, with the means that `results_frame` has."""
+    rows = []
+    for reference in grid.references:
+        head = {"reference": reference.label, "source": "scored here"}
+        found = {b.name: _reference_scored(grid, reference, b, ledger) for b in grid.benchmarks}
+        rows += [head | row for row in _value_rows(grid, found)]
+    types = dict.fromkeys(("reference", "benchmark", "measure"), "str")
+    return typed(rows, types | {"value": "float64", "n_queries": "Int64", "source": "str"})
 
 
 def queries_frame(grid: Grid, ledger: Ledger) -> pd.DataFrame:
@@ -125,34 +146,51 @@ def audit_frame(grid: Grid, ledger: Ledger) -> pd.DataFrame:
     for trial, benchmark in _cells(grid):
         if found := scored(grid, trial, benchmark, ledger):
             about = found[1]["what"] | found[1]
-            rows.append({"trial": trial.id, "benchmark": benchmark.name} | about)
+            head = {"trial": trial.id, "benchmark": benchmark.name, "note": benchmark.note or None}
+            rows.append(head | about)
     return typed(rows, AUDIT_TYPES)
 
 
-def scored(
-    grid: Grid, trial: Trial, benchmark: Benchmark, ledger: Ledger
-) -> tuple[pd.DataFrame, dict[str, Any]] | None:
+def scored(grid: Grid, trial: Trial, benchmark: Benchmark, ledger: Ledger) -> Found | None:
     """Per-query scores of a finished trial, and what was scored how.
 
     None when there are none, or those there are of another encoder or other settings than the
     grid's now.
     """
     record = finished_record(trial, ledger)
-    found = ledger.read_scores(trial.id, benchmark.name) if record else None
-    if record is None or found is None:
+    if record is None:
         return None
     asked = {
         "encoder_sha256": record["result"]["encoder_sha256"],
-        "split": benchmark.split,
-        "self_ids": benchmark.self_ids,
         "max_length": grid.evaluation.max_length or trial.max_length,
         "dtype": grid.evaluation.dtype,
+    }
+    file = ledger.scores_parquet(trial.id, benchmark.name)
+    return _as_asked(grid, benchmark, ledger, file, asked)
+
+
+def _reference_scored(
+    grid: Grid, reference: Bm25, benchmark: Benchmark, ledger: Ledger
+) -> Found | None:
+    # Its id, a part of the file's name, is the hash of its settings.
+    file = ledger.reference_scores_parquet(reference.id, benchmark.name)
+    return _as_asked(grid, benchmark, ledger, file, {})
+
+
+def _as_asked(
+    grid: Grid, benchmark: Benchmark, ledger: Ledger, file: Path, asked: dict[str, Any]
+) -> Found | None:
+    """A score file, None when it is missing, damaged, or not of what the grid asks now."""
+    found = ledger.read_frame(file)
+    asked = asked | {
+        "split": benchmark.split,
+        "self_ids": benchmark.self_ids,
         "k": grid.evaluation.k,
     }
-    # Another study may have scored this trial on other contents under the same name.
+    # Another study may have scored other contents under the same name.
     if contents := ledger.study_benchmarks(grid.name).get(benchmark.name):
         asked["benchmark_sha256"] = contents
-    return found if asked.items() <= found[1]["what"].items() else None
+    return found if found and asked.items() <= found[1]["what"].items() else None
 
 
 def _cells(grid: Grid) -> Iterator[tuple[Trial, Benchmark]]:
@@ -187,20 +225,27 @@ def _unfinished(trial: Trial, ledger: Ledger) -> tuple[str, str]:
     return "missing", "not trained yet"
 
 
-def _result_rows(grid: Grid, trial: Trial, ledger: Ledger) -> Iterator[dict[str, Any]]:
-    head = {"trial": trial.id, "experiment": grid.experiments[trial.id] or None}
-    values: dict[str, list[float | None]] = {measure: [] for measure in grid.measures}
-    for benchmark in grid.benchmarks:
-        found = scored(grid, trial, benchmark, ledger)
+def _value_rows(grid: Grid, by_benchmark: dict[str, Found | None]) -> Iterator[dict[str, Any]]:
+    """Means over queries by benchmark and measure, then over groups, then over benchmarks.
+
+    A group counts once in the mean over benchmarks.
+    """
+    values: dict[tuple[str, str], float | None] = {}
+    for (benchmark, found), measure in itertools.product(by_benchmark.items(), grid.measures):
+        known = found is not None and measure in found[0]
+        value = float(found[0][measure].mean(skipna=False)) if known and found else None
+        values[benchmark, measure] = value
+        n = len(found[0]) if found else None
+        yield {"benchmark": benchmark, "measure": measure, "value": value, "n_queries": n}
+    groups: dict[str, list[str]] = {}
+    for one in grid.benchmarks:
+        if one.group:
+            groups.setdefault(one.group, []).append(one.name)
+    counted = list(dict.fromkeys(one.group or one.name for one in grid.benchmarks))
+    for name, members in [*groups.items(), (MEAN, counted)]:
         for measure in grid.measures:
-            known = found is not None and measure in found[0]
-            value = float(found[0][measure].mean(skipna=False)) if known and found else None
-            values[measure].append(value)
-            row = {"benchmark": benchmark.name, "measure": measure, "value": value}
-            yield head | row | {"n_queries": len(found[0]) if found else None} | _fields(trial)
-    for measure, parts in values.items():
-        row = {"benchmark": MEAN, "measure": measure, "value": _mean(parts), "n_queries": None}
-        yield head | row | _fields(trial)
+            value = values[name, measure] = _mean([values[part, measure] for part in members])
+            yield {"benchmark": name, "measure": measure, "value": value, "n_queries": None}
 
 
 def _mean(parts: list[float | None]) -> float | None:

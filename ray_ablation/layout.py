@@ -16,6 +16,9 @@ from pathlib import Path
 
 CHECKPOINTS = "checkpoints"
 
+MARKS = ("state.json", "result.json", "latency.json", "trial.json")
+"""Files that vouch for those beside them, so they are handed on after them."""
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -28,7 +28,7 @@ from ray_ablation.atomic import (
     write_text,
 )
 from ray_ablation.grid import Grid
-from ray_ablation.layout import CHECKPOINTS, Layout
+from ray_ablation.layout import CHECKPOINTS, MARKS, Layout
 from ray_ablation.objects import Objects, is_uri
 from ray_ablation.problems import UserError
 from ray_ablation.trial import Trial
@@ -51,14 +51,18 @@ class Ledger(Layout):
     def publish(self, path: Path) -> None:
         """Put a file or folder of the ledger into object storage, its done mark at the end."""
         if self.objects is not None and path.is_dir():
-            self.objects.push(path, self._key(path), _mark(path))
+            self.objects.push(path, self._key(path), MARKS)
         elif self.objects is not None and path.is_file():
             self.objects.put(path, self._key(path))
 
     def fetch(self, path: Path, skip: Collection[str] = ()) -> None:
         """Make a folder of the ledger the same here and in object storage."""
         if self.objects is not None:
-            self.objects.sync(path, self._key(path), skip, _mark(path))
+            self.objects.sync(path, self._key(path), skip, MARKS)
+
+    def fetch_trial(self, trial_id: str) -> None:
+        """Fetch a trial but for its checkpoints, which only who trains it needs."""
+        self.fetch(self.trial_dir(trial_id), skip=(CHECKPOINTS,))
 
     def withdraw(self, path: Path) -> None:
         """Delete a file or folder of the ledger here and in object storage."""
@@ -177,9 +181,12 @@ class Ledger(Layout):
         """Store the grid beside its report, and note the claims that are new.
 
         Raises:
-            LedgerError: The folder holds a study of that name with no trial in common.
+            LedgerError: The folder holds a study of that name with no trial in common, or an
+                imported one.
         """
         stored = self.study_grid(grid.name)
+        if stored.with_name("study.json").exists():
+            raise LedgerError(f"{stored.parent} holds imported results; give the grid another name")
         ids = read_json(self.study_dir(grid.name) / "trials.json")
         mine = [trial.id for trial in grid.trials]
         if ids is not None and not set(ids["ids"]) & set(mine):
@@ -203,9 +210,9 @@ class Ledger(Layout):
             write_json(self.claims_json(grid.name), seen)
 
     def fetch_study(self, grid: Grid) -> None:
-        """Bring all that object storage has of a grid, but checkpoints, which are the trainer's."""
+        """Bring all that object storage has of a grid."""
         for trial in grid.trials:
-            self.fetch(self.trial_dir(trial.id), skip=(CHECKPOINTS,))
+            self.fetch_trial(trial.id)
         for reference in grid.references:
             self.fetch(self.root / "references" / reference.id)
         self.fetch(self.study_dir(grid.name), skip=("tune", "figures", "tables"))
@@ -246,11 +253,6 @@ def open_ledger(storage: str) -> Ledger:
     if not is_uri(storage):
         return Ledger(Path(storage))
     return Ledger(Path("results") / storage.partition("://")[2], Objects(storage.rstrip("/")))
-
-
-def _mark(path: Path) -> str:
-    """The file of a folder that vouches for the others."""
-    return "state.json" if path.parent.name == CHECKPOINTS else "trial.json"
 
 
 def _same_file(path: Path, expected: dict[str, Any]) -> bool:

@@ -99,12 +99,14 @@ class Objects:
             elif kind == fs.FileType.File:
                 system.delete_file(path)
 
-    def push(self, folder: Path, prefix: str, last: str = "") -> None:
-        """Upload all of a folder, the file named `last` at the end."""
+    def push(self, folder: Path, prefix: str, last: Collection[str] = ()) -> None:
+        """Upload all of a folder, files with a name in `last` at the end."""
         for name in _last(_files(folder), last):
             self.put(folder / name, f"{prefix}/{name}")
 
-    def sync(self, folder: Path, prefix: str, skip: Collection[str] = (), last: str = "") -> None:
+    def sync(
+        self, folder: Path, prefix: str, skip: Collection[str] = (), last: Collection[str] = ()
+    ) -> None:
         """Make a folder and the objects below a prefix the same; of two files theirs counts.
 
         A killed process may have left here what it did not come to upload.
@@ -113,7 +115,7 @@ class Objects:
             folder: Here.
             prefix: Of the keys.
             skip: Folders directly in it that are left out.
-            last: The file that is handed on after all others.
+            last: Names of files that are handed on after all others.
         """
         there = {key.removeprefix(f"{prefix}/"): stamp for key, stamp in self.list(prefix).items()}
         here = _files(folder)
@@ -143,8 +145,8 @@ def _stamp(file: Path) -> Stamp:
     return Stamp(stat.st_size, stat.st_mtime_ns)
 
 
-def _last(names: list[str], last: str) -> list[str]:
-    return sorted(names, key=lambda name: name == last)
+def _last(names: list[str], last: Collection[str]) -> list[str]:
+    return sorted(names, key=lambda name: name.rpartition("/")[2] in last)
 
 
 @cache

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from ray_ablation import backbones, provenance
 from ray_ablation.atomic import write_json
-from ray_ablation.data import beir, triples
+from ray_ablation.data import beir, tokens, triples
 from ray_ablation.grid import Grid
 from ray_ablation.layers import kept_layers
 from ray_ablation.ledger import Ledger
@@ -26,6 +26,14 @@ from ray_ablation.trial import Trial
 
 # Of the weights' bytes: the encoder, and two checkpoints of weights, two AdamW moments and best.
 BYTES_DONE, BYTES_TRAINING = 1, 8
+
+# Counts of a sample's manifest that are told where there is any.
+DROPPED = (
+    "rows_without_query",
+    "rows_without_positive",
+    "rows_with_too_few_negatives",
+    "negatives_dropped_as_relevant",
+)
 
 
 class PreflightError(UserError):
@@ -145,10 +153,11 @@ def preflight(
         say(line)
     contents = ledger.study_benchmarks(grid.name)
     for benchmark in benchmarks:
-        prepared = beir.prepare(benchmark, grid.path(benchmark.name), cache)
+        prepared = beir.prepare(benchmark, grid.source_of(benchmark), cache, say)
         contents[benchmark.name] = prepared.about["sha256"]
-        say(_audit(prepared))
+        say(beir.describe(prepared))
     write_json(ledger.benchmarks_json(grid.name), contents)
+    ledger.publish(ledger.benchmarks_json(grid.name))
 
 
 def _check_backbone(trial: Trial, path: Path | None) -> None:
@@ -188,13 +197,14 @@ def _samples(
     for trial in trials:
         if not trial.steps:
             continue
-        sample = triples.prepare(trial, grid.path(trial.train_set), cache)
+        sample = triples.prepare(trial, grid.source(trial.train_set), cache, say)
         _check_batches(trial, sample)
         samples[trial.id] = sample
-        sha256 = str(sample.manifest["sha256"])
-        if sha256 not in told:
-            told.add(sha256)
-            say(_sample_line(trial, sample))
+        lines = [_sample_line(trial, sample), *_truncated(trial, sample)]
+        for line in lines:
+            if line not in told:
+                told.add(line)
+                say(line)
     return samples
 
 
@@ -212,10 +222,20 @@ def _check_batches(trial: Trial, sample: triples.Sample) -> None:
 
 
 def _sample_line(trial: Trial, sample: triples.Sample) -> str:
+    counts = sample.manifest["counts"]
+    odd = [f"{counts[name]:,} {name.replace('_', ' ')}" for name in DROPPED if counts.get(name)]
+    but = f" ({', '.join(odd)})" if odd else ""
     return (
         f"train set {trial.train_set}: {trial.samples:,} rows with {trial.negatives} negatives "
-        f"each, {trial.held_out:,} held out (sample {sample.manifest['sha256'][:12]})"
+        f"each, {trial.held_out:,} held out, of {counts['usable_rows']:,} usable of "
+        f"{counts['rows']:,}{but}; sample {sample.manifest['sha256'][:12]}"
     )
+
+
+def _truncated(trial: Trial, sample: triples.Sample) -> list[str]:
+    """What earlier tokenising of the sample found to be cut at the trial's length."""
+    found = tokens.truncation(sample, trial.max_length)
+    return [f"train set {trial.train_set}: {text}" for text in found]
 
 
 def _check_reuse(grid: Grid, status: Status, samples: dict[str, triples.Sample]) -> None:
@@ -242,11 +262,3 @@ def _provenance(statuses: Sequence[Status]) -> list[str]:
         if status.record and (differences := provenance.differences(status.record["code"]))
     )
     return [f"note: {count} done trials were trained with {text}" for text, count in found.items()]
-
-
-def _audit(prepared: beir.Prepared) -> str:
-    """One line a benchmark; counts of what is odd only where there is any."""
-    about = prepared.about
-    odd = [f"{n} {name.replace('_', ' ')}" for name, n in about["audit"].items() if n]
-    text = f"benchmark {prepared.benchmark.name}: {about['documents']:,} documents, "
-    return text + f"{about['queries']:,} queries" + (f" ({', '.join(odd)})" if odd else "")

@@ -48,15 +48,30 @@ def from_pydantic(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _line(detail: ErrorDetails, model: type[BaseModel]) -> str:
-    loc = list(detail["loc"])
-    where = _dotted(loc)
+    where = _dotted(_path(model, detail["loc"]))
     if detail["type"] == "extra_forbidden":
-        allowed = _keys(model, loc[:-1])
-        return f"{where}: {unknown('key', str(loc[-1]), allowed)}"
+        allowed = _keys(model, list(detail["loc"][:-1]))
+        return f"{where}: {unknown('key', str(detail['loc'][-1]), allowed)}"
     if detail["type"] == "missing":
         return f"{where}: missing"
+    if detail["type"] == "union_tag_not_found":
+        return f"{where}.kind: missing"
+    if detail["type"] == "union_tag_invalid":
+        tags = str(detail["ctx"]["expected_tags"]).replace("'", "").split(", ")
+        return f"{where}.kind: {unknown('kind', str(detail['ctx']['tag']), tags)}"
     message = detail["msg"].removeprefix("Value error, ").replace("Input should", "it should")
     return f"{where}: {detail['input']!r}; {message}"
+
+
+def _path(model: type[BaseModel], loc: Iterable[int | str]) -> list[int | str]:
+    """A place of the file: without the tag that says which model of a union was meant."""
+    kind: Any = model
+    path: list[int | str] = []
+    for part in loc:
+        if not _tagged(kind, part):
+            path.append(part)
+        kind = _step(kind, part)
+    return path
 
 
 def _dotted(loc: Iterable[int | str]) -> str:
@@ -70,10 +85,37 @@ def _keys(model: type[BaseModel], loc: list[int | str]) -> list[str]:
     """The keys allowed at a place of the file, found by walking the models' annotations."""
     kind: Any = model
     for part in loc:
-        inner = _model_of(kind)
-        kind = inner.model_fields[str(part)].annotation if inner else _inside(kind)
+        kind = _step(kind, part)
     found = _model_of(kind)
     return list(found.model_fields) if found else []
+
+
+def _step(kind: Any, part: int | str) -> Any:
+    """The annotation one step further into a file."""
+    if tagged := _tagged(kind, part):
+        return tagged
+    inner = _model_of(kind)
+    if inner is None:
+        return _inside(kind)
+    info = inner.model_fields.get(str(part))
+    return info.annotation if info else None
+
+
+def _tagged(kind: Any, part: int | str) -> type[BaseModel] | None:
+    """The model of a tagged union (one whose models have a `kind`) that a tag stands for."""
+    if _is_model(kind) or typing.get_origin(kind) in (dict, list, tuple):
+        return None
+    for argument in typing.get_args(kind):
+        own = argument.model_fields.get("kind") if _is_model(argument) else None
+        if own is not None and part in typing.get_args(own.annotation):
+            return typing.cast(type[BaseModel], argument)
+        if found := _tagged(argument, part):
+            return found
+    return None
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
 
 
 def _inside(kind: Any) -> Any:

@@ -9,7 +9,7 @@ is an answer like any other, so that one damaged encoder costs its own scores an
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,18 +51,20 @@ shard to its last hit, encoder and queries included when they were not at hand."
 
 @dataclass(frozen=True)
 class Model:
-    """An encoder to load, and how long a text it is given."""
+    """An encoder to load, and how long a text it is given; `bring` puts it on this node."""
 
     folder: Path
     max_length: int
+    bring: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A benchmark, and how many documents are kept per query and shard."""
+    """A benchmark, and how many documents are kept per query and shard; `bring` as of a model."""
 
     prepared: Prepared
     depth: int
+    bring: Callable[[], object] = lambda: None
 
 
 class Retriever:
@@ -120,6 +122,8 @@ class Retriever:
         self, trial_id: str, benchmark: str, start: int, stop: int
     ) -> tuple[pa.Table, dict[str, Any]]:
         corpus = self._corpora[benchmark]
+        if not corpus.prepared.folder.is_dir():
+            corpus.bring()
         documents = read_rows(corpus.prepared.shards, start, stop)
         queries = self._query_vectors(trial_id, benchmark)
         embedded = self._embed(trial_id, documents["text"].to_pylist())
@@ -142,6 +146,7 @@ class Retriever:
     def _embed(self, trial_id: str, texts: list[str]) -> Embedded:
         if self._encoder is None or self._encoder[0] != trial_id:
             self._encoder = None  # the old one goes before the new one takes its memory
+            self._models[trial_id].bring()
             loaded = encoders.load(self._models[trial_id].folder, self._device)
             self._encoder = trial_id, loaded
         return embed_counted(
@@ -154,15 +159,20 @@ class Retriever:
 
 
 def read_rows(files: list[Path], start: int, stop: int) -> pa.Table:
-    """Documents start..stop - 1 of a corpus whose rows count on over its files."""
+    """Documents start..stop - 1 of a corpus whose rows count on over its files.
+
+    Only the row groups that hold them are read.
+    """
     parts = []
     first = 0
-    for file in files:
-        rows = pq.ParquetFile(file).metadata.num_rows
-        if first < stop and first + rows > start:
-            table = pq.read_table(file, page_checksum_verification=True)
-            parts.append(table.slice(max(0, start - first), stop - max(start, first)))
-        first += rows
+    for path in files:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        for group in range(file.num_row_groups):
+            rows = file.metadata.row_group(group).num_rows
+            if first < stop and first + rows > start:
+                table = file.read_row_group(group)
+                parts.append(table.slice(max(0, start - first), stop - max(start, first)))
+            first += rows
     found = pa.concat_tables(parts)
     if not np.array_equal(found["row"].to_numpy(), np.arange(start, stop)):
         raise ValueError(f"{files[0].parent} lacks some of the rows {start}..{stop - 1}")

@@ -5,29 +5,30 @@
     python -m ray_ablation.run grids/full.yaml --local --only ID one trial in this process
 
 The same command resumes, heals and grows a study: what the ledger holds is not done again. Exit
-codes: 0 done, 1 something failed, 2 bad input, 130 stopped by Ctrl-C. Ray and torch are imported
-only by a phase that has work.
+codes: 0 done, 1 something failed (with --strict also a claim), 2 bad input, 130 stopped by Ctrl-C.
+Ray and torch are imported only by a phase that has work.
 """
 
 import argparse
 import errno
 import logging
 import sys
-import textwrap
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ray_ablation import callbacks, options, plan
 from ray_ablation import grid as grids
-from ray_ablation import plan
 from ray_ablation.data.beir import Benchmark
+from ray_ablation.failures import SameErrors
 from ray_ablation.grid import Grid
-from ray_ablation.ledger import HeldError, Ledger
+from ray_ablation.ledger import HeldError, open_ledger
+from ray_ablation.objects import is_uri
 from ray_ablation.problems import Failure, UserError, one_line, unknown
+from ray_ablation.study import Study, say
 from ray_ablation.trial import Trial
 
 if TYPE_CHECKING:
@@ -37,33 +38,9 @@ if TYPE_CHECKING:
 STORAGE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES}
 
 
-@dataclass
-class Study:
-    """A grid being worked on by this command; `statuses` are the chosen trials' at its start."""
-
-    grid: Grid
-    ledger: Ledger
-    trials: list[Trial]
-    benchmarks: list[Benchmark]
-    arguments: argparse.Namespace
-    resources: ExitStack
-    statuses: list[plan.Status] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-
-    def connect(self, phase: str) -> None:
-        """Be connected to Ray from here to the end of the command, unless --local."""
-        if self.arguments.local:
-            return
-        from ray_ablation import cluster, telemetry
-
-        address = self.arguments.address
-        self.resources.enter_context(cluster.start_ray(self.grid.execution, address=address))
-        telemetry.phase(phase)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
-    parsed = _parser().parse_args(arguments)
+    parsed = options.parser(list(PHASES)).parse_args(arguments)
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     try:
         return _run(parsed)
@@ -87,13 +64,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     grid = _load(arguments)
-    ledger = Ledger(Path(grid.execution.storage))
+    ledger = open_ledger(grid.execution.storage)
     trials = list(grid.trials) if arguments.only is None else [grid.trial(arguments.only)]
     benchmarks = _benchmarks(grid, arguments.benchmark)
     with ExitStack() as resources:
+        ledger.fetch_study(grid)
         study = Study(grid, ledger, trials, benchmarks, arguments, resources)
         if arguments.plan:
-            print(plan.describe(grid, plan.survey(grid, ledger)))
+            study.statuses = plan.survey(grid, ledger)
+            study.describe()
             return 0
         ledger.check_writable()
         resources.enter_context(ledger.study_lock(grid.name))
@@ -104,15 +83,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _load(arguments: argparse.Namespace) -> Grid:
     grid = grids.load(arguments.grid)
+    callbacks.check(grid.execution.callbacks)
     storage = arguments.storage or grid.execution.storage
-    folders = {"storage": str(grids.expand_path(storage, "execution.storage"))}
+    if not is_uri(storage):
+        storage = str(grids.expand_path(storage, "execution.storage"))
+    folders = {"storage": storage}
     if grid.execution.cache:
         folders["cache"] = str(grids.expand_path(grid.execution.cache, "execution.cache"))
     return replace(grid, execution=grid.execution.model_copy(update=folders))
 
 
 def _benchmarks(grid: Grid, name: str | None) -> list[Benchmark]:
-    found = [benchmark for benchmark in grid.benchmarks if name in (None, benchmark.name)]
+    found = [one for one in grid.benchmarks if name in (None, one.name, one.group)]
     if not found:
         names = [benchmark.name for benchmark in grid.benchmarks]
         raise UserError(f"--benchmark: {unknown('benchmark of this grid', str(name), names)}")
@@ -125,27 +107,28 @@ def _go(study: Study) -> None:
     surveyed = plan.survey(study.grid, study.ledger)
     study.statuses = [status for status in surveyed if status.trial in study.trials]
     print(plan.summary(study.grid, surveyed))
+    if study.pending and "train" in chosen:
+        study.connect("train")  # before data are prepared: what is wrong shows in seconds
     if chosen != ["report"]:
-        plan.preflight(study.grid, study.statuses, study.benchmarks, study.ledger, _say)
+        plan.preflight(study.grid, study.statuses, study.benchmarks, study.ledger, say)
     for name in chosen:
         started = time.monotonic()
         print(f"{name}:", flush=True)
         PHASES[name](study)
-        _say(f"{time.monotonic() - started:.1f} s")
+        say(f"{time.monotonic() - started:.1f} s")
 
 
 def train(study: Study) -> None:
     """Train what is not trained."""
-    pending = [status.trial for status in study.statuses if status.record is None]
-    if not pending:
-        _say("nothing to do")
+    if not study.pending:
+        say("nothing to do")
     elif study.arguments.local:
-        study.failures += _train_here(study, pending)
+        study.failures += _train_here(study, study.pending)
     else:
         from ray_ablation import tune
 
         study.connect("train")
-        study.failures += tune.train(study.grid, pending, study.ledger)
+        study.failures += tune.train(study.grid, study.pending, study.ledger)
 
 
 def _train_here(study: Study, pending: list[Trial]) -> list[Failure]:
@@ -155,14 +138,20 @@ def _train_here(study: Study, pending: list[Trial]) -> list[Failure]:
 
     progress = Progress([Work(trial.id, trial.steps, trial.cost) for trial in pending])
     failures: list[Failure] = []
+    errors = SameErrors(study.grid.execution.stop_after_same_errors)
     with open_view(progress) as view:
         for trial in sorted(pending, key=Trial.longest_first):
+            if errors.verdict:
+                failures.append(Failure(trial.id, errors.verdict))
+                continue
             progress.started(trial.id)
             try:
                 _train_one(study, trial, progress, view)
+                errors.finished()
             except Exception as error:
                 failures.append(Failure(trial.id, one_line(error)))
                 progress.failed(trial.id, one_line(error))
+                errors.failed(trial.id, one_line(error))
                 if not isinstance(error, HeldError):  # then the trial is doing well elsewhere
                     study.ledger.fail_trial(trial, one_line(error), traceback.format_exc())
                 if study.arguments.only and not isinstance(error, UserError):
@@ -190,9 +179,9 @@ def evaluate(study: Study) -> None:
 
     said: list[str] = []
 
-    def say(text: str) -> None:
+    def tell(text: str) -> None:
         said.append(text)
-        _say(text)
+        say(text)
 
     def connect() -> None:
         if study.grid.execution.evaluate != "local":
@@ -203,25 +192,25 @@ def evaluate(study: Study) -> None:
         study.trials,
         study.ledger,
         benchmarks=study.benchmarks,
-        say=say,
+        say=tell,
         connect=connect,
     )
     if not said and not failures:
-        _say("nothing to do")
+        say("nothing to do")
     study.failures += failures
 
 
 def profile(study: Study) -> None:
     """Profile the architectures, with nothing else running."""
     if study.grid.latency is None:
-        _say("left out: latency is null in the grid")
+        say("left out: latency is null in the grid")
         return
     from ray_ablation.latency import profile as profiling
     from ray_ablation.latency import record
 
     trials = study.grid.trials  # also with --only: one architecture alone has no ratio
     if record.stored(study.grid, trials, study.ledger) is not None:
-        _say("nothing to do")
+        say("nothing to do")
         return
     study.connect("profile")
     local = study.arguments.local
@@ -232,47 +221,32 @@ def report(study: Study) -> None:
     """Write the study's report from the ledger."""
     from analysis import report as reporting
 
-    _say(str(reporting.write_report(study.grid.name, study.ledger)))
+    written = reporting.write_report(study.grid.name, study.ledger)
+    say(str(written))
+    if study.arguments.strict:
+        from analysis.claims import not_held
+
+        study.unheld += not_held(written.answers)
 
 
 def _conclude(study: Study) -> int:
     """The last lines: what failed, why, and how to run it alone."""
+    for line in study.unheld:
+        print(f"a claim does not hold: {line}", file=sys.stderr)
     if not study.failures:
-        return 0
+        return 1 if study.unheld else 0
     print(f"{len(study.failures)} failed:", file=sys.stderr)
     for failure in study.failures:
         print(f"  {failure.what}: {failure.reason}", file=sys.stderr)
     first = study.failures[0].what.partition(" / ")[0]
+    only = f"--only {first}" if first in study.grid.experiments else "--phase evaluate"
     storage = f" --storage {study.arguments.storage}" if study.arguments.storage else ""
     print(
         f"one alone, in this process:\n"
-        f"  python -m ray_ablation.run {study.arguments.grid} --local --only {first}{storage}",
+        f"  python -m ray_ablation.run {study.arguments.grid} --local {only}{storage}",
         file=sys.stderr,
     )
     return 1
-
-
-def _say(text: str) -> None:
-    print(textwrap.indent(text, "  "), flush=True)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m ray_ablation.run",
-        description="Train, evaluate, profile and report every trial of a grid. The same command "
-        "resumes a stopped study and does only what is missing.",
-    )
-    parser.add_argument("grid", help="the study, a YAML file")
-    parser.add_argument("--plan", action="store_true", help="print every trial and stop")
-    parser.add_argument("--phase", choices=list(PHASES), help="this phase alone")
-    parser.add_argument(
-        "--only", metavar="ID", help="this trial alone; the start of its id will do"
-    )
-    parser.add_argument("--benchmark", metavar="NAME", help="score this benchmark alone")
-    parser.add_argument("--local", action="store_true", help="all in this process, without Ray")
-    parser.add_argument("--storage", metavar="FOLDER", help="where results lie (default: results)")
-    parser.add_argument("--address", help="a running Ray cluster (default: RAY_ADDRESS, else own)")
-    return parser
 
 
 PHASES: dict[str, Callable[[Study], None]] = {

@@ -77,6 +77,47 @@ def merge(parts: Sequence[pa.Table], k: int) -> pa.Table:
     return everything.filter(pa.array(np.arange(len(queries)) - first_of_query < k))
 
 
+class Best:
+    """The k best documents of each query over shards that share none, as they come.
+
+    Sorting all that is held for every shard would take longer than a GPU takes to embed one when k
+    is 1,000. So documents below a query's k-th score are dropped at once, and the others wait until
+    they are as many as those held: memory stays at twice the result and one shard.
+    """
+
+    def __init__(self, k: int) -> None:
+        self._k = k
+        self._held: pa.Table = HITS.empty_table()
+        self._waiting: list[pa.Table] = []
+        self._least = np.empty(0, dtype=np.float32)  # of each query that has k documents
+
+    def add(self, hits: pa.Table) -> None:
+        """One shard's hits, in any order."""
+        queries, scores = hits["query"].to_numpy(), hits["score"].to_numpy()
+        known = queries < len(self._least)
+        # A tie is decided by document id, so it waits.
+        worse = known & (scores < np.append(self._least, -np.inf)[np.where(known, queries, -1)])
+        self._waiting.append(hits.filter(pa.array(~worse)))
+        if sum(part.num_rows for part in self._waiting) >= self._held.num_rows:
+            self.table()
+
+    def table(self) -> pa.Table:
+        """A table like HITS, in the order of RANKING."""
+        if self._waiting:
+            self._held = merge([self._held, *self._waiting], self._k)
+            self._waiting.clear()
+            self._least = self._thresholds()
+        return self._held
+
+    def _thresholds(self) -> NDArray[np.float32]:
+        queries = self._held["query"].to_numpy()
+        counts = np.bincount(queries) if len(queries) else np.empty(0, dtype=np.int64)
+        full = np.flatnonzero(counts >= self._k)
+        least = np.full(len(counts), -np.inf, dtype=np.float32)
+        least[full] = self._held["score"].to_numpy()[np.cumsum(counts)[full] - 1]
+        return least
+
+
 @contextmanager
 def full_float32(device: str) -> Iterator[None]:
     """Matrix products in true float32: no TF32, no bf16, no autocast, whatever was set before."""

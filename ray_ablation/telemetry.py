@@ -1,9 +1,8 @@
 """Gauges for Ray's dashboard and whatever scrapes its metrics.
 
-Ray prefixes a name with `ray_`, so these are exported as ray_ablation_phase, ray_ablation_trials,
-ray_ablation_step, ray_ablation_loss, ray_ablation_examples_per_s and
-ray_ablation_documents_per_s. Each can be set in the driver or in a worker, and does nothing in a
-process without Ray.
+Ray prefixes a name with `ray_`, so ablation_loss is exported as ray_ablation_loss;
+`cluster/grafana.json` draws them all. Each can be set in the driver or in a worker, and does
+nothing in a process without Ray.
 """
 
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ import ray
 from ray.util.metrics import Gauge
 
 PHASES = ("train", "evaluate", "profile")
+TRAINING = ("step", "loss", "examples_per_s", "mfu", "peak_bytes")
 
 
 def phase(name: str | None) -> None:
@@ -29,8 +29,8 @@ def trials(counts: Mapping[str, int]) -> None:
 
 
 def training(trial_id: str, row: Mapping[str, Any]) -> None:
-    """Step, loss and examples/s of a trial, those that the row has."""
-    for key in ("step", "loss", "examples_per_s"):
+    """Step, loss, speed and memory of a trial, those that the row has."""
+    for key in TRAINING:
         if row.get(key) is not None:
             _set(f"ablation_{key}", row[key], trial=trial_id)
 
@@ -56,5 +56,7 @@ DESCRIPTIONS = {
     "ablation_step": "Optimizer steps done",
     "ablation_loss": "Training loss",
     "ablation_examples_per_s": "Queries trained on per second",
+    "ablation_mfu": "Model FLOPs utilisation, 0..1",
+    "ablation_peak_bytes": "Most memory allocated on the GPU; on a CPU what the process holds",
     "ablation_documents_per_s": "Documents embedded per second",
 }

@@ -10,20 +10,23 @@ own checkpoint in the ledger. A session's folder studies/<name>/tune/<n> is ther
 of the trials.
 
 A trial that raises is tried again `execution.max_failures` times, unless what it raised is a
-`UserError`, which would only be raised again. The other trials go on.
+`UserError`, which would only be raised again; one whose worker or node is lost goes on elsewhere
+(`watch.py`). The other trials go on. In a study that has never finished a trial, the cheapest one
+runs beside the longest ones as a canary: what breaks at the end of training breaks in minutes.
 """
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import ray
 from ray import tune
 from ray.tune.logger import JsonLoggerCallback
 
-from ray_ablation import cluster, telemetry
+from ray_ablation import callbacks, cluster, slot
+from ray_ablation.failures import SameErrors
 from ray_ablation.grid import Grid
 from ray_ablation.ledger import HeldError, Ledger
 from ray_ablation.problems import Failure, UserError, one_line
@@ -31,6 +34,7 @@ from ray_ablation.progress import Progress, Work
 from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
 from ray_ablation.views import View, open_view
+from ray_ablation.watch import FOR_EVER, Concurrency, Watcher, id_of
 
 TrainTrial = Callable[..., dict[str, Any]]  # the signature of train.train_trial
 
@@ -73,13 +77,16 @@ def train(
     if not pending:
         return []
     with cluster.start_ray(grid.execution):
-        session = Session(grid, pending, Ledger(ledger.root.resolve()), train_trial)
+        session = Session(grid, pending, replace(ledger, root=ledger.root.resolve()), train_trial)
         with view(session.progress) as shown:
             breakdown = session.run(shown)
-    if breakdown is None and session.progress.unfinished:
+    for trial in pending:
+        ledger.fetch_trial(trial.id)
+    stopped = breakdown or session.errors.verdict
+    if stopped is None and session.progress.unfinished:
         raise KeyboardInterrupt  # Tune answers Ctrl-C by returning as if all were well
     return [
-        Failure(trial.id, session.progress.trials[trial.id].reason or breakdown or "left no record")
+        Failure(trial.id, session.progress.trials[trial.id].reason or stopped or "left no record")
         for trial in pending
         if ledger.read_trial(trial.id) is None
     ]
@@ -95,58 +102,77 @@ class Session:
         self.execution = settle(grid.execution, ledger)
         self.needs, nodes = cluster.needs(self.execution), cluster.nodes()
         cluster.check_fits(self.needs, nodes)
-        fitting = cluster.slots(self.needs, nodes)
-        self.slots = min(fitting, self.execution.max_concurrent or fitting)
-        self.trials = {trial.id: trial for trial in sorted(pending, key=Trial.longest_first)}
+        begun = any(ledger.read_trial(trial.id) for trial in grid.trials)
+        first = order(pending, self.slots(), canary=not begun)
+        self.trials = {trial.id: trial for trial in first}
         works = (Work(trial.id, trial.steps, trial.cost) for trial in self.trials.values())
         self.progress = Progress(works)
+        self.errors = SameErrors(self.execution.stop_after_same_errors)
+
+    def slots(self) -> int:
+        """How many trials may be under way on the cluster as it is now."""
+        return self.execution.max_concurrent or cluster.slots(self.needs, cluster.nodes())
 
     def run(self, view: View) -> str | None:
         """Run Tune until every trial has ended, again if Tune itself breaks down.
 
         Tune raises a RuntimeError when a worker dies of what it does not know, such as the memory
-        monitor of a cluster that others started.
+        monitor of a cluster that others started. A breakdown after which nothing was finished
+        counts against `max_failures`.
 
         Returns:
             Why Tune broke down the last time, None when it returned.
         """
-        breakdown = None
-        for _ in range(1 + self.execution.max_failures):
-            if not self.progress.unfinished:
-                return None
+        watcher = Watcher(self.progress, view, self.errors, self.execution.max_failures)
+        breakdowns = 0
+        while unfinished := self.progress.unfinished:
+            done = self.progress.counts["done"]
+            watcher.lost.clear()
             try:
                 with cluster.environment(TUNE_ENVIRONMENT), cluster.quiet():
-                    self._tuner(view).fit()
-                return None
+                    self._tuner(unfinished, watcher).fit()
             except RuntimeError as error:
-                breakdown = one_line(error)
                 self.progress.interrupted()
-        return breakdown
+                breakdowns = 1 + breakdowns * (self.progress.counts["done"] == done)
+                if breakdowns > self.execution.max_failures:
+                    return one_line(error)
+                continue
+            except Exception:
+                # Of a full disk Tune keeps empty files, and trips over them when all is over.
+                if self.progress.unfinished and not self.errors.verdict:
+                    raise
+            if self.errors.verdict or set(self.progress.unfinished) != watcher.lost:
+                return None  # the end, or Ctrl-C
+        return None
 
-    def _tuner(self, view: View) -> tune.Tuner:
-        unfinished = [self.trials[trial_id] for trial_id in self.progress.unfinished]
+    def _tuner(self, unfinished: Sequence[str], watcher: Watcher) -> tune.Tuner:
         # One grid_search over whole trials keeps their order; a search over each field would not.
-        cells = [{"id": trial.id, **trial.fields()} for trial in unfinished]
+        cells = [{"id": i, **self.trials[i].fields()} for i in unfinished]
         folder = self.ledger.new_tune_dir(self.grid.name)
         resources = {name.lower(): amount for name, amount in self.needs.items()}
+        # No more than fit at once, or Tune stages the others and starts them out of order.
+        watcher.generator = Concurrency(self.slots)
         return tune.Tuner(
             tune.with_resources(self._trainable(), resources),
             param_space={"trial": tune.grid_search(cells)},
             tune_config=tune.TuneConfig(
-                # No more than fit at once, or Tune stages the others and starts them out of order.
-                max_concurrent_trials=self.slots,
+                search_alg=watcher.generator,
                 # A fresh process takes seconds to import torch. On a GPU it is worth them: a clean
                 # CUDA context, whose peak memory and workspaces are the trial's own.
                 reuse_actors="gpu" not in resources,
-                trial_name_creator=_trial_id,
-                trial_dirname_creator=_trial_id,
+                trial_name_creator=id_of,
+                trial_dirname_creator=id_of,
             ),
             run_config=tune.RunConfig(
                 name=folder.name,
                 storage_path=str(folder.parent),
                 verbose=0,
-                callbacks=[JsonLoggerCallback(), Watcher(self.progress, view)],
-                failure_config=tune.FailureConfig(max_failures=self.execution.max_failures),
+                callbacks=[
+                    JsonLoggerCallback(),
+                    watcher,
+                    *callbacks.make(self.execution.callbacks),
+                ],
+                failure_config=tune.FailureConfig(max_failures=FOR_EVER),
             ),
         )
 
@@ -160,67 +186,9 @@ class Session:
         return train_one
 
 
-class Watcher(tune.Callback):  # type: ignore[misc]
-    """Tells the progress, the view and the gauges what Tune reports."""
-
-    def __init__(self, progress: Progress, view: View) -> None:
-        self._progress, self._view = progress, view
-        self._reasons: dict[str, str] = {}  # what an attempt said of its own end
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Tune pickles callbacks for a restore that never comes; a view holds an open terminal.
-        return tune.Callback, ()
-
-    def on_trial_start(self, *, trial: Any, **info: Any) -> None:
-        """An attempt begins in a worker."""
-        self._reasons.pop(_trial_id(trial), None)
-        self._progress.started(_trial_id(trial))
-        self._show(trial)
-
-    def on_trial_result(self, *, trial: Any, result: dict[str, Any], **info: Any) -> None:
-        """A row of training, or why the attempt is about to end."""
-        if "error" in result:
-            self._reasons[_trial_id(trial)] = result["error"]
-            if not result["retry"]:
-                trial.max_failures = 0
-            return
-        self._progress.reported(_trial_id(trial), result)
-        telemetry.training(_trial_id(trial), result)
-        self._show(trial)
-
-    def on_trial_complete(self, *, trial: Any, **info: Any) -> None:
-        """The trial is done."""
-        self._progress.finished(_trial_id(trial))
-        self._show(trial)
-
-    def on_trial_recover(self, *, trial: Any, **info: Any) -> None:
-        """An attempt failed and another follows, after all that wait."""
-        self._progress.retried(_trial_id(trial), self._reason(trial))
-        self._show(trial)
-
-    def on_trial_error(self, *, trial: Any, **info: Any) -> None:
-        """The last attempt failed."""
-        self._progress.failed(_trial_id(trial), self._reason(trial))
-        self._show(trial)
-
-    def on_step_end(self, **info: Any) -> None:
-        """Several times a second."""
-        self._view.tick()
-
-    def _show(self, trial: Any) -> None:
-        self._view.changed(self._progress.trials[_trial_id(trial)])
-        telemetry.trials(self._progress.counts)
-
-    def _reason(self, trial: Any) -> str:
-        """What the attempt said itself; of a worker that died, what Ray noticed."""
-        noted = Path(trial.error_file).read_text() if trial.error_file else ""
-        said = self._reasons.get(_trial_id(trial))
-        return said or last_error(noted) or "its worker ended without a word"
-
-
 def run_trial(
     trial: Trial,
-    sources: Mapping[str, Path],
+    sources: Mapping[str, Any],
     ledger: Ledger,
     execution: Execution,
     train_trial: TrainTrial | None,
@@ -230,21 +198,37 @@ def run_trial(
         from ray_ablation import train as training  # torch and transformers: only workers wait
 
         train_trial = training.train_trial
-    where = {
+    where: dict[str, Any] = {
         "node_id": ray.get_runtime_context().get_node_id(),
         "node_ip": ray.util.get_node_ip_address(),
         "gpu_ids": [str(gpu) for gpu in ray.get_gpu_ids()],
     }
     try:
-        record = train_trial(trial, sources, ledger, execution, report=tune.report, where=where)
+        with slot.hold(where["gpu_ids"], where["node_id"], execution.gpus_per_trial):
+            record = train_trial(trial, sources, ledger, execution, report=tune.report, where=where)
     except Exception as error:
         reason = one_line(error)
         with suppress(OSError):  # a full disk must not hide what filled it
             if not isinstance(error, HeldError):  # then the trial is doing well elsewhere
                 ledger.fail_trial(trial, reason, traceback.format_exc())
-        tune.report({"error": reason, "retry": not isinstance(error, UserError)})
+        # What holds the trial or its GPU may be a worker that has not noticed yet that it is lost.
+        again = isinstance(error, HeldError) or not isinstance(error, UserError)
+        tune.report({"error": reason, "retry": again})
         raise
     tune.report(last_row(trial, record))
+
+
+def order(pending: Sequence[Trial], slots: int, canary: bool) -> list[Trial]:
+    """Longest first; with a canary the cheapest that trains before them, if not all start at once.
+
+    Beside the longest it costs no time: it is over before any of them.
+    """
+    trials = sorted(pending, key=Trial.longest_first)
+    learning = [trial for trial in trials if trial.steps]
+    if canary and learning and len(trials) > slots:
+        trials.remove(learning[-1])
+        trials.insert(0, learning[-1])
+    return trials
 
 
 def last_row(trial: Trial, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,16 +242,3 @@ def settle(execution: Execution, ledger: Ledger) -> Execution:
     """Execution as workers need it: the device decided, the cache absolute."""
     cache = ledger.cache_dir(execution.cache).resolve()
     return cluster.settle_device(execution).model_copy(update={"cache": str(cache)})
-
-
-def last_error(noted: str) -> str:
-    """The one line that matters in the file where Tune notes the errors of a trial.
-
-    Tune heads each with "Failure # n"; a traceback says it in its last line, a death in its first.
-    """
-    lines = noted.rpartition("Failure # ")[2].strip().splitlines()[1:] or [""]
-    return lines[-1 if any("Traceback" in line for line in lines) else 0].strip()
-
-
-def _trial_id(trial: Any) -> str:
-    return str(trial.config["trial"]["id"])

@@ -60,7 +60,8 @@ def test_slots_count_what_fits_at_a_time(wanted, nodes, fit):
             {"CPU": 1.0, "GPU": 1.0},
             [CPU_NODE],
             "execution.device is cuda, but no node of this cluster (1 node) has a GPU; set "
-            "execution.device to cpu, or start nodes with GPUs",
+            "execution.device to cpu, or start nodes with GPUs (where an autoscaler brings them: "
+            "--wait-for-nodes 1)",
         ),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 import pytrec_eval
 import torch
 
-from ray_ablation import cluster, metrics
+from ray_ablation import cells, cluster, metrics
 from ray_ablation import encoder as encoders
 from ray_ablation import grid as grids
 from ray_ablation.atomic import write_frame
@@ -53,6 +53,7 @@ def write_grid(
     execution: str = "local",
     evaluation: str = "",
     measures: str = "nDCG@10, RR@10",
+    k: int = 10,
 ) -> Grid:
     file = folder / "grid.yaml"
     file.write_text(
@@ -61,7 +62,7 @@ axes: {{depth: [1, 2]}}
 fixed: {{steps: 0, max_length: 20, backbone: tiny}}
 benchmarks: [mine]
 measures: [{measures}]
-evaluation: {{k: 10, batch: 8{evaluation}}}
+evaluation: {{k: {k}, batch: 8{evaluation}}}
 execution: {{device: cpu, evaluate: {execution}}}
 paths: {{mine: {folder / "mine"}, tiny: {folder / "backbone"}}}
 """
@@ -149,9 +150,14 @@ def test_scores_equal_the_librarys_embeddings_and_trec_eval(study: Any) -> None:
         assert f"scored {trial.id} on mine: nDCG@10 {mean:.4f} (40 documents, " in line
         assert (about["documents"], about["queries"], about["shards"]) == (40, 6, 1)
         assert about["pids"] == [os.getpid()]
-        cut = [len(encoder.tokenizer(text)["input_ids"]) > 20 for text in DOCUMENTS.values()]
-        assert about["truncated_documents"] == np.mean(cut) > 0
-        assert f"cut at 20 tokens: {np.mean(cut):.1%} of documents" in line
+        cut, cut_queries = (
+            np.mean([len(encoder.tokenizer(text)["input_ids"]) > 20 for text in texts.values()])
+            for texts in (DOCUMENTS, QUERIES)
+        )
+        assert about["truncated_documents"] == cut > 0
+        assert about["truncated_queries"] == cut_queries > 0
+        shares = f"{100 * cut:.1f} % of documents and {100 * cut_queries:.1f} % of queries"
+        assert line.endswith(f" s), {shares} cut at 20 tokens")
 
 
 def test_the_run_file_is_trecs_and_always_the_same_bytes(study: Any) -> None:
@@ -196,6 +202,72 @@ def test_colliding_ids_follow_the_rule_and_shards_change_nothing(study: Any, rul
         assert found == 0 < dropped[0]
     else:
         assert found > 0 == dropped[0]
+
+
+def test_integer_ids_collide_by_chance_in_fiqa_and_by_nature_in_arguana(study: Any) -> None:
+    """Queries are documents under their own ids; the registry's rules decide."""
+    folder, grid, ledger = study
+    trial = grid.trials[1]
+    queries = {str(i): DOCUMENTS[str(i)] for i in range(6)}
+    write_benchmark(folder / "collide", DOCUMENTS, queries, QRELS)
+    names = ("fiqa", "arguana")
+    text = grid.text.replace("[mine]", str([*names]).replace("'", ""))
+    text = text.replace(
+        "mine: ", ", ".join(f"{n}: {folder / 'collide'}" for n in names) + ", mine: "
+    )
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    for shards in (1, 4):
+        (folder / "two.yaml").write_text(text.replace("device:", f"shards: {shards}, device:"))
+        own = Ledger(folder / f"{shards}")
+        finish(own, trial, encoders.load(ledger.model_dir(trial.id), "cpu"))
+        two = grids.load(folder / "two.yaml")
+        assert evaluate(two, [trial], own, benchmarks=two.benchmarks, say=str) == []
+        for name in names:
+            about = own.read_scores(trial.id, name)[1]
+            run = metrics.from_trec(own.run_trec(trial.id, name).read_bytes())
+            assert about["shards"] == shards
+            firsts = [next(iter(run[query_id])) == query_id for query_id in queries]
+            own_ids = sum(query_id in run[query_id] for query_id in queries)
+            lengths = {len(ranking) for ranking in run.values()}
+            found[name].append((about["self_ids_dropped"], own_ids, sum(firsts), lengths))
+    assert found["fiqa"] == [(0, 6, 6, {10})] * 2
+    assert found["arguana"] == [(6, 0, 0, {10})] * 2
+
+
+def test_recall_at_a_thousand_beside_ranks_at_ten(tmp_path: Path) -> None:
+    tiny_encoder(tmp_path / "backbone")
+    rng = np.random.default_rng(1)
+    documents = {str(i): " ".join(rng.choice(WORDS, 3)) for i in range(1100)}
+    relevant = {f"q{i}": {str(d): 1 for d in rng.choice(1100, 40, replace=False)} for i in range(3)}
+    queries = {query_id: " ".join(rng.choice(WORDS, 3)) for query_id in relevant}
+    write_benchmark(tmp_path / "mine", documents, queries, relevant)
+    grid = write_grid(tmp_path, measures="RR@10, nDCG@10, R@1000", k=1000)
+    ledger = Ledger(tmp_path / "results")
+    trial = grid.trials[0]
+    finish(ledger, trial, encoders.build(trial, tmp_path / "backbone"))
+    assert evaluate(grid, [trial], ledger, benchmarks=grid.benchmarks, say=str) == []
+    run = run_of(ledger, trial)
+    frame, _ = ledger.read_scores(trial.id, "mine")
+    for _, row in frame.iterrows():
+        ranking, wanted = list(run[row["query_id"]]), relevant[row["query_id"]]
+        assert len(ranking) == 1000
+        assert row["R@1000"] == len(wanted.keys() & set(ranking)) / 40
+        firsts = [rank for rank, doc in enumerate(ranking[:10], start=1) if doc in wanted]
+        assert row["RR@10"] == pytest.approx(1 / firsts[0] if firsts else 0)
+        gain = sum(1 / np.log2(rank + 1) for rank in firsts)
+        ideal = sum(1 / np.log2(rank + 1) for rank in range(1, 11))
+        assert row["nDCG@10"] == pytest.approx(gain / ideal)
+    assert 0 < frame["R@1000"].mean() < 1
+
+
+def test_no_piece_of_a_corpus_is_larger_than_memory_allows(
+    study: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _, ledger = study
+    monkeypatch.setattr(cells, "SHARD_DOCUMENTS", 15)
+    grid = write_grid(folder, execution="local, shards: 1")
+    assert score(grid, ledger)[0] == []
+    assert {ledger.read_scores(t.id, "mine")[1]["shards"] for t in grid.trials} == {3}
 
 
 def test_batch_changes_scores_by_rounding_only(study: Any) -> None:

@@ -1,5 +1,7 @@
 """Frames against the ledger's own files, read by hand."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -158,3 +160,38 @@ paths: {mine: ./mine}
     assert set(results["keep"]) == {"first", "0 5 11"}
     results.to_parquet(tmp_path / "results.parquet")
     assert results.groupby("keep")["value"].count().tolist() == [8, 8]
+
+
+GROUPED = "[{name: nfcorpus, group: papers}, {name: scifact, group: papers}, fiqa]"
+
+
+def test_a_group_is_the_mean_of_its_members_and_counts_once(tmp_path):
+    text = synthetic.GRID.replace("[nfcorpus, scifact, fiqa]", GROUPED)
+    unscored = (("L3-b32-80k", "scifact"),)
+    ledger = synthetic.write_study(tmp_path, text=text, unscored=unscored)
+    grid = grids.load(ledger.study_grid("depth-study"), here=False)
+    results = frames.results_frame(grid, ledger)
+    rows = results[results["measure"] == "nDCG@10"].pivot(
+        index="trial", columns="benchmark", values="value"
+    )
+    whole = rows.dropna()
+    assert len(whole) == len(rows) - 1
+    papers = (whole["nfcorpus"] + whole["scifact"]) / 2
+    assert whole["papers"].to_list() == pytest.approx(papers.to_list())
+    assert whole["mean"].to_list() == pytest.approx(((papers + whole["fiqa"]) / 2).to_list())
+    part = rows.drop(whole.index).iloc[0]
+    assert part[["scifact", "papers", "mean"]].isna().all()
+    assert not part[["nfcorpus", "fiqa"]].isna().any()
+    assert results[results["benchmark"] == "papers"]["n_queries"].isna().all()
+
+
+def test_a_sample_of_a_benchmark_carries_its_note(written):
+    grid, ledger = written
+    small = grid.benchmarks[0].model_copy(update={"of": "msmarco", "others": 10})
+    audit = frames.audit_frame(replace(grid, benchmarks=(small, grid.benchmarks[1])), ledger)
+    notes = audit.groupby("benchmark")["note"].unique()
+    assert pd.isna(notes["scifact"]).all()
+    assert notes["nfcorpus"].tolist() == [
+        "nfcorpus is a sample of msmarco (judged documents and 10 others); not comparable with "
+        "the full collection"
+    ]

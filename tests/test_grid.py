@@ -126,7 +126,7 @@ nam: 3
         "Did you mean 'depth'?",
         "experiments.A.bach: unknown key 'bach'",
         "experiments.A.batch: 'x'",
-        "benchmarks[0].splt: unknown key 'splt'; known: name, self_ids, split",
+        "benchmarks[0].splt: unknown key 'splt'; known: group, name, of, others, self_ids, split",
         "benchmarks[1]: 7",
         "measures[1]: 'best'; expected nDCG, RR, R, P, AP or Success",
         "execution.device: 'gpu'; it should be 'auto', 'cuda' or 'cpu'",

@@ -26,7 +26,8 @@ ROWS = {
     "claim_world": set(),
     "grid_file": DATA,
     "entries": DATA,
-    "grid": {"claim_world", "entries", "grid_file", *DATA},  # registries, so that unknown names are reported at the door
+    # Registries of data, so that unknown names are reported at the door.
+    "grid": {"claim_world", "entries", "grid_file", *DATA},
     "layout": set(),
     "objects": set(),
     "ledger": {"grid", "layout", "objects"},
@@ -66,7 +67,10 @@ ROWS = {
         *("views", "watch"),
     },
     "latency": {"cluster", "encoder", "frames", "grid", "latency", "ledger"},
-    "analysis": {"analysis", "claim_world", "frames", "grid", "grid_file", "latency", "ledger", *DATA},
+    "analysis": {
+        *("analysis", "claim_world", "frames", "grid", "grid_file", "latency", "ledger"),
+        *DATA,
+    },
 }
 RAY = {"cluster", "preflight", "tune", "watch", "evaluate", "telemetry", "latency/lease"}
 

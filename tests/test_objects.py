@@ -61,7 +61,7 @@ def test_push_puts_the_vouching_file_last_and_hidden_files_never(
     order: list[str] = []
     put = Objects.put
     monkeypatch.setattr(Objects, "put", lambda self, f, k: (order.append(k), put(self, f, k))[1])
-    objects.push(tmp_path, "trials/a", last="trial.json")
+    objects.push(tmp_path, "trials/a", last=("trial.json",))
     assert order == ["trials/a/model/weights", "trials/a/zz", "trials/a/trial.json"]
     assert set(objects.list("trials/a")) == set(order)
 
@@ -75,7 +75,7 @@ def test_sync_brings_what_is_missing_or_other_and_hands_on_what_is_only_here(
     objects.push(there, "trials/a")
     for name in ("model/weights", "only/here", "trial.json"):
         write(here / name, b"ours..")  # of the same size
-    objects.sync(here, "trials/a", skip=("checkpoints",), last="trial.json")
+    objects.sync(here, "trials/a", skip=("checkpoints",), last=("trial.json",))
     found = {p.relative_to(here).as_posix(): p.read_bytes() for p in here.rglob("*.*")}
     assert found == {"trial.json": b"theirs"}
     assert (here / "model/weights").read_bytes() == b"theirs"

@@ -1,9 +1,10 @@
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 
-from ray_ablation.search import HITS, full_float32, merge, top_k
+from ray_ablation.search import HITS, Best, full_float32, merge, top_k
 
 
 def rows(hits: pa.Table) -> list[tuple[int, str, float]]:
@@ -60,10 +61,28 @@ def test_merged_shards_equal_the_whole(shards: int, k: int) -> None:
     expected = by_hand(queries @ docs.T, ids, k)
     assert rows(merge(parts, k)) == expected
     assert rows(merge(parts[::-1], k)) == expected
-    running = HITS.empty_table()
+    best = Best(k)
     for part in parts:
-        running = merge([running, part], k)
-    assert rows(running) == expected
+        best.add(part)
+    assert rows(best.table()) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_keeps_what_a_merge_of_everything_keeps_and_no_more(seed: int) -> None:
+    queries, docs, ids = coarse(seed, 5, 400)
+    best, k = Best(8), 8
+    parts = [
+        top_k(queries, docs[part], [ids[i] for i in part], k)
+        for part in np.array_split(np.arange(400), 40)
+    ]
+    # A shard may know nothing of some queries.
+    parts = [part.filter(pc.not_equal(part["query"], i % 5)) for i, part in enumerate(parts)]
+    for part in parts:
+        best.add(part)
+        held = best._held.num_rows + sum(one.num_rows for one in best._waiting)
+        assert held <= 2 * k * 5 + part.num_rows
+    assert rows(best.table()) == rows(merge(parts, k))
+    assert best.table() is best.table()
 
 
 def test_a_shard_smaller_than_k_pads_nothing_and_the_last_document_is_found() -> None:

@@ -16,7 +16,7 @@ import pytest
 import ray
 from ray import tune as ray_tune
 
-from ray_ablation import cluster, telemetry, tune
+from ray_ablation import callbacks, cluster, telemetry, tune, watch
 from ray_ablation.atomic import write_frame
 from ray_ablation.grid import Grid, load
 from ray_ablation.ledger import Ledger
@@ -62,7 +62,7 @@ def make_trial(**fields) -> Trial:
     return Trial(**(defaults | fields)).reduced()
 
 
-RAISES, REFUSES, DIES = 901, 902, 903
+RAISES, REFUSES, DIES, DIES_EACH_STEP = 901, 902, 903, 904
 
 
 def counting(events: Path, step_s: float = 0.0):
@@ -71,7 +71,7 @@ def counting(events: Path, step_s: float = 0.0):
     It is made here so that its code travels to the workers, which cannot import this file.
     """
     events.mkdir(exist_ok=True)
-    raises, refuses, dies = RAISES, REFUSES, DIES
+    raises, refuses, dies, dies_each_step = RAISES, REFUSES, DIES, DIES_EACH_STEP
 
     def train_trial(trial, sources, ledger, execution, report, where):
         import torch
@@ -90,7 +90,7 @@ def counting(events: Path, step_s: float = 0.0):
                 raise RuntimeError("the loss\nis not finite")
             if trial.seed == refuses:
                 raise UserError("too few distinct texts")
-            if trial.seed == dies and begin == 0 and step == 3:
+            if trial.seed == dies_each_step or (trial.seed == dies and begin == 0 and step == 3):
                 os.kill(os.getpid(), signal.SIGKILL)
         ledger.model_dir(trial.id).mkdir(parents=True)
         (ledger.model_dir(trial.id) / "weights").write_text(trial.id)
@@ -135,7 +135,7 @@ def real_grid(folder: Path) -> Grid:
         dedent(
             f"""
             name: real
-            experiments: {{first: {{depth: 4, steps: 130}}, second: {{depth: 1, steps: 500}}}}
+            experiments: {{first: {{depth: 1, steps: 130}}, second: {{depth: 4, steps: 500}}}}
             fixed:
               {{backbone: tiny, train_set: msmarco-hard-negatives, samples: 40, held_out: 4,
                max_length: 32, precision: fp32, batch: 8}}
@@ -173,7 +173,8 @@ def test_pending_trials_run_longest_first_and_only_once(tmp_path, capfd):
     assert tune.train(grid, trials, ledger, train_trial=counting(events)) == []
     depth1, depth3, depth2 = grid.trials
     order = [trial for trial, _ in attempts(events)]
-    assert order == [t.id for t in (depth1, short, reference, depth3, depth2)]
+    # The first session has finished nothing before, so its cheapest that trains is the canary.
+    assert order == [t.id for t in (short, depth1, reference, depth3, depth2)]
     assert tune.train(grid, trials, ledger, train_trial=counting(events)) == []
     assert len(attempts(events)) == 5
     assert sorted(p.name for p in (tmp_path / "results/studies/tiny/tune").iterdir()) == ["1", "2"]
@@ -227,8 +228,25 @@ def test_a_failing_trial_leaves_the_others_alone(tmp_path, capfd):
     assert f"{bad.id}  failed" in capfd.readouterr().err
 
 
+def test_deaths_do_not_count_as_errors_as_long_as_attempts_get_further(tmp_path):
+    grid, ledger = make_grid(tmp_path, max_failures=0), Ledger(tmp_path / "results")
+    trial = make_trial(seed=DIES_EACH_STEP)
+    assert tune.train(grid, [trial], ledger, train_trial=counting(tmp_path / "events")) == []
+    assert [step for _, step in attempts(tmp_path / "events")] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]  # more deaths than DEATHS
+
+
 def test_a_worker_that_only_dies_has_a_reason(tmp_path):
+    events = tmp_path / "events"
+    events.mkdir()
+
     def dies(trial, sources, ledger, execution, report, where):
+        (events / str(time.time_ns())).touch()
         os.kill(os.getpid(), signal.SIGKILL)
 
     grid, ledger = make_grid(tmp_path, max_failures=0), Ledger(tmp_path / "results")
@@ -236,6 +254,54 @@ def test_a_worker_that_only_dies_has_a_reason(tmp_path):
     assert failure.what == grid.trials[0].id
     assert "died unexpectedly" in failure.reason
     assert "\n" not in failure.reason
+    assert len(list(events.iterdir())) == 1 + watch.DEATHS
+
+
+def test_an_error_that_all_trials_have_stops_the_study(tmp_path):
+    grid = make_grid(tmp_path, max_failures=0, max_concurrent=1, stop_after_same_errors=2)
+    ledger, events = Ledger(tmp_path / "results"), tmp_path / "events"
+    bad = [make_trial(seed=RAISES, steps=steps) for steps in (7, 6, 5, 4)]
+    failures = tune.train(grid, bad, ledger, train_trial=counting(events))
+    assert [trial for trial, _ in attempts(events)] == [bad[3].id, bad[0].id]  # the canary first
+    reasons = {failure.what: failure.reason for failure in failures}
+    assert reasons.keys() == {trial.id for trial in bad}
+    for trial in bad[1:3]:
+        assert reasons[trial.id] == (
+            "not started: 2 trials in a row failed of one error (RuntimeError: the loss is not "
+            "finite); mend it and run the same command again, or raise "
+            "execution.stop_after_same_errors"
+        )
+
+
+def test_callbacks_named_in_the_grid_hear_of_trials(tmp_path):
+    named = "[ray.tune.logger.csv.CSVLoggerCallback]"
+    grid, ledger = make_grid(tmp_path, callbacks=named), Ledger(tmp_path / "results")
+    trial = grid.trials[0]
+    assert tune.train(grid, [trial], ledger, train_trial=counting(tmp_path / "events")) == []
+    [written] = (tmp_path / "results/studies/tiny/tune/1").glob("*/progress.csv")
+    assert pd.read_csv(written)["step"].dropna().tolist()[:4] == [1, 2, 3, 4]
+
+
+def test_a_callback_that_is_not_there_is_refused_by_name():
+    check = callbacks.check
+    check(["ray.tune.logger.csv.CSVLoggerCallback", {"ray.tune.logger.CSVLoggerCallback": {}}])
+    with pytest.raises(UserError, match=r"nowhere.Callback cannot be imported .*No module named"):
+        check(["nowhere.Callback"])
+    with pytest.raises(UserError, match=r"ray.tune.Callbck cannot be imported .*no attribute"):
+        check(["ray.tune.Callbck"])
+    with pytest.raises(UserError, match=r"Path is no class derived from ray.tune.Callback"):
+        check(["pathlib.Path"])
+    with pytest.raises(UserError, match=r"cannot be made from \{'colour': 1\}: TypeError"):
+        callbacks.make([{"ray.tune.logger.csv.CSVLoggerCallback": {"colour": 1}}])
+
+
+def test_the_canary_is_the_cheapest_that_trains_and_only_where_not_all_start_at_once():
+    reference, short, middle, longest = (make_trial(depth=4, steps=n) for n in (0, 1, 2, 3))
+    trials = [reference, short, middle, longest]
+    assert tune.order(trials, 2, canary=True) == [short, longest, middle, reference]
+    assert tune.order(trials, 4, canary=True) == [longest, middle, short, reference]
+    assert tune.order(trials, 2, canary=False) == [longest, middle, short, reference]
+    assert tune.order([reference], 1, canary=True) == [reference]
 
 
 @pytest.mark.parametrize("breakdowns", [1, 3])
@@ -290,7 +356,7 @@ def test_gauges_reach_the_metrics_port_of_the_node(tmp_path):
 @pytest.mark.timeout(400)  # imports torch in three processes, on a machine that may be busy
 def test_killed_driver_leaves_done_trials_alone_and_resumes_the_other(tmp_path):
     grid, ledger = real_grid(tmp_path), Ledger(tmp_path / "results")
-    done, killed = sorted(grid.trials, key=Trial.longest_first)
+    killed, done = sorted(grid.trials, key=Trial.longest_first)
     driver = start_driver(tmp_path)
     checkpoints = ledger.checkpoints_dir(killed.id)
     wait_for(lambda: len(list(checkpoints.glob("step-*"))) > 1, driver)
@@ -317,24 +383,24 @@ def test_killed_driver_leaves_done_trials_alone_and_resumes_the_other(tmp_path):
 def test_the_line_that_matters_of_what_tune_notes():
     died = "Failure # 1 (occurred at x)\nThe actor died.\n\tclass_name: A\n"
     raised = "Failure # 2 (occurred at y)\nray::f()\nTraceback (most recent ...\nKeyError: 'a'\n"
-    assert tune.last_error("") == ""
-    assert tune.last_error(died) == "The actor died."
-    assert tune.last_error(died + raised) == "KeyError: 'a'"
+    assert watch.last_error("") == ""
+    assert watch.last_error(died) == "The actor died."
+    assert watch.last_error(died + raised) == "KeyError: 'a'"
     assert one_line(TimeoutError()) == "TimeoutError"
     assert one_line(ValueError("two\n lines")) == "ValueError: two lines"
 
 
 def test_ctrl_c_ends_with_130_and_keeps_what_is_done(tmp_path):
     grid, ledger = make_grid(tmp_path, max_concurrent=1), Ledger(tmp_path / "results")
-    longest, middle, short = sorted(grid.trials, key=Trial.longest_first)
+    first, second, third = tune.order(grid.trials, slots=1, canary=True)
     counts = "__import__('test_tune').counting(Path('events').resolve(), step_s=0.3)"
     driver = start_driver(tmp_path, counts)
-    checkpoint = ledger.checkpoints_dir(middle.id) / "step"
+    checkpoint = ledger.checkpoints_dir(second.id) / "step"
     wait_for(checkpoint.exists, driver)
     driver.send_signal(signal.SIGINT)
     assert driver.wait(timeout=30) == 130
-    assert ledger.trained(longest)
-    assert ledger.read_trial(middle.id) is None
+    assert ledger.trained(first)
+    assert ledger.read_trial(second.id) is None
     assert checkpoint.exists()
-    assert not ledger.trial_dir(short.id).exists()
+    assert not ledger.trial_dir(third.id).exists()
     assert [ledger.failure(trial.id) for trial in grid.trials] == [None] * 3

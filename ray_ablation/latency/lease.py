@@ -25,6 +25,7 @@ from ray_ablation.atomic import read_json, write_json
 from ray_ablation.latency import guards
 from ray_ablation.latency.nvml import open_gpu
 from ray_ablation.latency.process import Outcome, run_child
+from ray_ablation.ledger import Ledger
 
 Node = str | dict[str, str] | None
 """Which node: an accelerator type, labels it must have, or any."""
@@ -61,10 +62,11 @@ class Holder(Protocol):
 
 
 class Lease:
-    """Starts one child at a time on this node."""
+    """Starts one child at a time on this node; `ledger` is how a node without shared folders gets
+    encoders and hands on what was measured."""
 
-    def __init__(self, device: str) -> None:
-        self.device = device
+    def __init__(self, device: str, ledger: Ledger | None = None) -> None:
+        self.device, self._ledger = device, ledger
 
     def node(self) -> dict[str, Any]:
         """What makes figures comparable: device, processor, GPU and how many there are."""
@@ -91,6 +93,9 @@ class Lease:
             limit_s: Killed after this.
             soft_s: The child itself stops measuring then.
         """
+        if self._ledger is not None:
+            for encoder in spec.get("folders", {}).values():
+                self._ledger.fetch(Path(encoder))
         deadline_s = time.monotonic() + soft_s
         Path(folder).mkdir(parents=True, exist_ok=True)
         write_json(
@@ -100,6 +105,8 @@ class Lease:
         command = [sys.executable, "-m", "ray_ablation.latency.child", folder]
         environment = self._environment(spec.get("threads", 1)) | spec.get("variables", {})
         outcome = run_child(command, environment, limit_s, Path(folder) / "log.txt")
+        if self._ledger is not None:
+            self._ledger.publish(Path(folder))
         if outcome.error is None and read_json(Path(folder) / "result.json") is None:
             return Outcome("ended without a result", outcome.seconds)
         return outcome
@@ -135,6 +142,7 @@ def hold(
     limit_s: float = HOLD_LIMIT_S,
     node: Node = None,
     exclusive: str = "node",
+    ledger: Ledger | None = None,
 ) -> Iterator[Holder]:
     """Hold a node for as long as the block lasts.
 
@@ -144,14 +152,15 @@ def hold(
         limit_s: To get hold of it.
         node: Which, on a cluster.
         exclusive: node for all of it, gpu for one of its GPUs and a CPU.
+        ledger: Holds the encoders.
 
     Raises:
         LeaseError: No such node, or not within the limit.
     """
     if local:
-        yield Lease(_local_device(device))
+        yield Lease(_local_device(device), ledger)
     else:
-        with _hold_with_ray(device, limit_s, node, exclusive) as held:
+        with _hold_with_ray(device, limit_s, node, exclusive, ledger) as held:
             yield held
 
 
@@ -165,7 +174,9 @@ def _local_device(device: str) -> str:
 
 
 @contextmanager
-def _hold_with_ray(device: str, limit_s: float, wanted: Node, exclusive: str) -> Iterator[Holder]:
+def _hold_with_ray(
+    device: str, limit_s: float, wanted: Node, exclusive: str, ledger: Ledger | None
+) -> Iterator[Holder]:
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -192,7 +203,7 @@ def _hold_with_ray(device: str, limit_s: float, wanted: Node, exclusive: str) ->
                 num_gpus=held.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0),
             )
-            .remote("cuda" if device != "cpu" and held.get("GPU") else "cpu")
+            .remote("cuda" if device != "cpu" and held.get("GPU") else "cpu", ledger)
         )
         yield _Remote(actor)
     finally:

@@ -15,9 +15,8 @@ of. Remove `profile.json` to measure anew.
 Rounds themselves are run in rounds.py; lease.py is about where they run.
 """
 
-import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from ray_ablation.atomic import read_json, write_frame, write_json
@@ -47,6 +46,7 @@ def profile(
     Returns:
         Encoders and processes that failed; the others are in the record.
     """
+    ledger = replace(ledger, root=ledger.root.resolve())  # workers have other folders
     found = plan.architectures(trials, ledger)
     if grid.latency is None or not found or stored(grid, trials, ledger) is not None:
         return []
@@ -58,6 +58,7 @@ def profile(
             budget.share(HOLD_LIMIT_S),
             grid.latency.node,
             grid.latency.exclusive,
+            ledger,
         ) as holder:
             job = _job(grid.latency, found, ledger, holder.node(), budget)
             earlier = complete(job.identifier, ledger)
@@ -70,6 +71,7 @@ def profile(
         failures = []
         enter(found, job.identifier, ledger)
     write_json(ledger.profile_json(grid.name), {"profile_id": job.identifier})
+    ledger.publish(ledger.profile_json(grid.name))
     return failures
 
 
@@ -84,14 +86,15 @@ def _job(
     identifier = plan.profile_id(what, node)
     return Job(
         identifier=identifier,
-        folder=ledger.latency_dir(identifier).resolve(),
+        folder=ledger.latency_dir(identifier),
         node=node,
         what=what,
         dtype="fp32" if node["device"] == "cpu" else latency.dtype,
         latency=latency,
         found=found,
-        folders={one.name: str(ledger.model_dir(one.trial).resolve()) for one in found},
+        folders={one.name: str(ledger.model_dir(one.trial)) for one in found},
         budget=budget,
+        ledger=ledger,
     )
 
 
@@ -107,7 +110,7 @@ def _write(
         first = unit_folder(job, measured.processes[0])
         write_json(job.folder / "environment.json", read_json(first / "environment.json") or {})
     for process in measured.processes:
-        shutil.rmtree(unit_folder(job, process))
+        job.ledger.withdraw(unit_folder(job, process))
     record = {
         "format": 1,
         "profile_id": job.identifier,
@@ -135,6 +138,7 @@ def _write(
         "seconds": round(job.budget.spent, 3),
     }
     write_json(job.folder / "latency.json", record)
+    job.ledger.publish(job.folder)
     return failures
 
 

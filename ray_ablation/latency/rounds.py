@@ -18,6 +18,7 @@ from ray_ablation.latency import estimate, plan
 from ray_ablation.latency.lease import Holder, LeaseError
 from ray_ablation.latency.plan import CANARIES, Architecture
 from ray_ablation.latency.samples import BLOCKS, MARKED_SAMPLES, join
+from ray_ablation.ledger import Ledger
 from ray_ablation.settings import Latency
 
 UNIT_LIMIT_S = 1800.0
@@ -70,6 +71,7 @@ class Job:
     found: list[Architecture]
     folders: dict[str, str]
     budget: Budget
+    ledger: Ledger
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,7 @@ def _run(
             raise LeaseError(f"not started: {job.latency.budget_s} s of budget are over")
         folder = str(unit_folder(job, unit))
         outcome = asdict(holder.run(folder, unit | {"folders": job.folders}, limit_s, soft_s))
+        job.ledger.fetch(unit_folder(job, unit))
     except LeaseError as error:
         outcome = {"error": str(error), "seconds": None}
     about = {name: unit[name] for name in ("unit", "round", "kind")}
