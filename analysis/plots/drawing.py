@@ -118,7 +118,8 @@ def draw_references(figure: go.Figure, study: Study) -> str:
             font={"size": 11, "color": style.MUTED},
         )
     figure.update_layout(yaxis_range=style.padded(span))
-    return f"{sources(rows)} They are level dashed lines; one beyond the axis stands at its edge."
+    told = "References are level dashed lines; one beyond the axis stands at its edge."
+    return f"{sources(rows)} {told}"
 
 
 SQUEEZED = 0.4
