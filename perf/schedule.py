@@ -2,8 +2,9 @@
 
     python -m perf.schedule [--unit-s 3]
 
-The trials sleep: 16 units for the large batch, 4 for the many steps, 1 for the others, each at four
-depths, listed as `grids/full.yaml` lists its experiments. Both arms run in turn on one Ray of two
+The trials sleep in the proportions of the study's own hours a trial (runtime_hours.csv under
+analysis/published): 1 unit for A, 4 for B, C and D, 16 for E, each at four depths, listed as
+`grids/full.yaml` lists its experiments. Both arms run in turn on one Ray of two
 nodes with four GPUs each, through `tune.train`: longest first with a canary, and in the order of
 the file. Columns:
 
@@ -40,7 +41,7 @@ from ray_ablation.ledger import Ledger
 from ray_ablation.settings import Execution
 from ray_ablation.trial import Trial
 
-UNITS = {"A": 16, "B": 1, "C": 1, "D": 1, "E": 4}
+UNITS = {"A": 1, "B": 4, "C": 4, "D": 4, "E": 16}
 STEPS = 1000
 NODES, GPUS_PER_NODE = 2, 4
 GRID = """
