@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ray_ablation.atomic import digest_of, sha256_file
+from ray_ablation.problems import UserError
 
 
-class BackboneError(ValueError):
+class BackboneError(UserError):
     """A backbone that cannot be used; the text says what was found and what to do."""
 
 

@@ -98,6 +98,15 @@ def expand_path(text: str, where: str) -> Path:
     return _expand(text, where, lambda expanded: Path(expanded).expanduser())
 
 
+def expand_storage(text: str) -> str:
+    """A storage setting with $VARIABLES expanded, and ~ where it is a folder."""
+    return _expand(
+        text,
+        "execution.storage",
+        lambda expanded: expanded if "://" in expanded else str(Path(expanded).expanduser()),
+    )
+
+
 def _expand(text: str, where: str, make: Callable[[str], T]) -> T:
     try:
         return make(string.Template(text).substitute(os.environ))

@@ -21,6 +21,7 @@ from ray_ablation.data.sources import Source, local
 from ray_ablation.data.triples import TRAIN_SETS
 from ray_ablation.entries import KNOWN, expand_source, misspelt_paths, resolve
 from ray_ablation.entries import expand_path as expand_path
+from ray_ablation.entries import expand_storage as expand_storage
 from ray_ablation.grid_file import GridFile, Partial, read, set_fields
 from ray_ablation.layers import kept_layers
 from ray_ablation.problems import GridError, UserError

@@ -77,6 +77,12 @@ class Layout:
     def benchmarks_json(self, name: str) -> Path:
         return self.study_dir(name) / "benchmarks.json"
 
+    def study_files(self, name: str) -> list[Path]:
+        """What a study is, apart from its trials and its report."""
+        folder = self.study_dir(name)
+        files = [self.study_grid(name), folder / "trials.json", self.claims_json(name)]
+        return [*files, self.benchmarks_json(name), self.profile_json(name)]
+
     def new_tune_dir(self, name: str) -> Path:
         """An unused studies/<name>/tune/<n>, n counting Tune's sessions from 1."""
         parent = self.study_dir(name) / "tune"

@@ -48,21 +48,39 @@ class Ledger(Layout):
 
     objects: Objects | None = None
 
-    def publish(self, path: Path) -> None:
+    def publish(self, path: Path, skip: Collection[str] = ()) -> None:
         """Put a file or folder of the ledger into object storage, its done mark at the end."""
         if self.objects is not None and path.is_dir():
-            self.objects.push(path, self._key(path), MARKS)
+            self.objects.push(path, self._key(path), skip, MARKS)
         elif self.objects is not None and path.is_file():
             self.objects.put(path, self._key(path))
 
     def fetch(self, path: Path, skip: Collection[str] = ()) -> None:
-        """Make a folder of the ledger the same here and in object storage."""
+        """Bring a folder of the ledger from object storage, what is missing or another here."""
         if self.objects is not None:
-            self.objects.sync(path, self._key(path), skip, MARKS)
+            self.objects.pull(path, self._key(path), skip)
 
     def fetch_trial(self, trial_id: str) -> None:
-        """Fetch a trial but for its checkpoints, which only who trains it needs."""
-        self.fetch(self.trial_dir(trial_id), skip=(CHECKPOINTS,))
+        """Fetch a trial but for its checkpoints, which only who trains it needs.
+
+        One that was finished here by a process that did not come to upload it is handed on.
+        """
+        if self.objects is None:
+            return
+        folder, done = self.trial_dir(trial_id), self.trial_json(trial_id)
+        if done.exists() and self._key(done) not in self.objects.list(self._key(folder)):
+            self._publish_trial(trial_id)
+        self.fetch(folder, skip=(CHECKPOINTS,))
+
+    def _publish_trial(self, trial_id: str) -> None:
+        failure = self.failure_json(trial_id).name
+        self.publish(self.trial_dir(trial_id), skip=(CHECKPOINTS, failure))
+
+    def publish_checkpoint(self, folder: Path) -> None:
+        """Put a checkpoint into object storage and drop there what was dropped here."""
+        self.publish(folder)
+        if self.objects is not None:
+            self.objects.prune(folder.parent, self._key(folder.parent))
 
     def withdraw(self, path: Path) -> None:
         """Delete a file or folder of the ledger here and in object storage."""
@@ -124,9 +142,9 @@ class Ledger(Layout):
         record = {"format": 1, "id": trial.id, "trial": trial.model_dump(mode="json")} | record
         record["files"] = files
         write_json(self.trial_json(trial.id), record)
+        self._publish_trial(trial.id)
         self.withdraw(self.checkpoints_dir(trial.id))
         self.withdraw(self.failure_json(trial.id))
-        self.publish(self.trial_dir(trial.id))
         return record
 
     def newest_checkpoint(self, trial_id: str) -> int | None:
@@ -198,7 +216,7 @@ class Ledger(Layout):
         write_text(stored, grid.text)
         write_json(self.study_dir(grid.name) / "trials.json", {"ids": mine})
         self._register(grid)
-        for file in (stored, stored.with_name("trials.json"), self.claims_json(grid.name)):
+        for file in self.study_files(grid.name):
             self.publish(file)
 
     def _register(self, grid: Grid) -> None:
@@ -210,12 +228,22 @@ class Ledger(Layout):
             write_json(self.claims_json(grid.name), seen)
 
     def fetch_study(self, grid: Grid) -> None:
-        """Bring all that object storage has of a grid."""
+        """Bring all that object storage has of a grid; the report is made anew from it.
+
+        Raises:
+            ObjectsError: The storage does not answer, or there is no such bucket.
+        """
+        if self.objects is None:
+            return
+        self.objects.check()
         for trial in grid.trials:
             self.fetch_trial(trial.id)
         for reference in grid.references:
             self.fetch(self.root / "references" / reference.id)
-        self.fetch(self.study_dir(grid.name), skip=("tune", "figures", "tables"))
+        there = self.objects.list(self._key(self.study_dir(grid.name)))
+        for file in self.study_files(grid.name):
+            if self._key(file) in there:
+                self.objects.get(self._key(file), file)
         if pointer := read_json(self.profile_json(grid.name)):
             self.fetch(self.latency_dir(pointer["profile_id"]))
 
@@ -248,11 +276,15 @@ class Ledger(Layout):
 def open_ledger(storage: str) -> Ledger:
     """The ledger of `execution.storage`: a folder, or a URI of object storage.
 
-    A URI's local copy lies under results/, apart from what other storage left there.
+    A URI's local copy lies under results/objects/, apart from what other storage left there.
+
+    Raises:
+        ObjectsError: It has the form of a URI, but of no known object storage.
     """
     if not is_uri(storage):
         return Ledger(Path(storage))
-    return Ledger(Path("results") / storage.partition("://")[2], Objects(storage.rstrip("/")))
+    scheme, _, place = storage.rstrip("/").partition("://")
+    return Ledger(Path("results") / "objects" / scheme / place, Objects(f"{scheme}://{place}"))
 
 
 def _same_file(path: Path, expected: dict[str, Any]) -> bool:

@@ -12,7 +12,9 @@ AWS_ENDPOINT_URL, ...); none is read from a grid or written anywhere.
 """
 
 import os
+import re
 import shutil
+import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
@@ -24,7 +26,12 @@ from pyarrow import fs
 from ray_ablation.problems import UserError
 
 SCHEMES = ("s3", "gs", "abfs", "abfss")
-CHUNK = 8 << 20
+EXPECTED = "give a folder, or a bucket and prefix as in s3://bucket/prefix ({} work alike)".format(
+    ", ".join(f"{scheme}://" for scheme in SCHEMES[1:])
+)
+AT_ONCE = 4 << 20  # bytes that go up in one request
+PARTS = ".parts"
+"""Below the URI: uploads under way, and what interrupted ones left; may be deleted."""
 LOCAL = fs.LocalFileSystem()
 
 
@@ -49,17 +56,28 @@ class Objects:
 
     uri: str
 
-    def put(self, file: Path, key: str) -> None:
-        """Upload a file; readers see the old object or the new one."""
+    def check(self) -> None:
+        """Refuse a store that does not answer, or a bucket that is not there."""
         system, root = _open(self.uri)
-        # fs.copy_files would lose the error of an upload that fails at its end; compression is
-        # guessed from the name unless it is turned off.
-        with (
-            _named(self.uri, key),
-            file.open("rb") as source,
-            system.open_output_stream(f"{root}/{key}", compression=None) as target,
-        ):
-            shutil.copyfileobj(source, target, CHUNK)
+        bucket = root.partition("/")[0]
+        with _named(self.uri, ""):
+            if not bucket or system.get_file_info(bucket).type == fs.FileType.NotFound:
+                raise ObjectsError(f"storage {self.uri}: there is no bucket {bucket!r}; make it")
+
+    def put(self, file: Path, key: str) -> None:
+        """Upload a file; readers see the old object or the new one.
+
+        A stream cannot be given up: closing it publishes what is there so far, also after Ctrl-C.
+        So a large file goes under a name nobody reads, and is moved within the store when whole.
+        """
+        system, root = _open(self.uri)
+        with _named(self.uri, key):
+            if file.stat().st_size <= AT_ONCE:
+                _upload(system, file, f"{root}/{key}")
+                return
+            part = f"{root}/{PARTS}/{uuid.uuid4().hex}"
+            _upload(system, file, part)
+            system.move(part, f"{root}/{key}")
 
     def get(self, key: str, file: Path) -> None:
         """Download an object beside its place, then move it there with the object's time."""
@@ -99,39 +117,49 @@ class Objects:
             elif kind == fs.FileType.File:
                 system.delete_file(path)
 
-    def push(self, folder: Path, prefix: str, last: Collection[str] = ()) -> None:
-        """Upload all of a folder, files with a name in `last` at the end."""
-        for name in _last(_files(folder), last):
-            self.put(folder / name, f"{prefix}/{name}")
-
-    def sync(
+    def push(
         self, folder: Path, prefix: str, skip: Collection[str] = (), last: Collection[str] = ()
     ) -> None:
-        """Make a folder and the objects below a prefix the same; of two files theirs counts.
-
-        A killed process may have left here what it did not come to upload.
+        """Upload all of a folder.
 
         Args:
             folder: Here.
             prefix: Of the keys.
-            skip: Folders directly in it that are left out.
+            skip: Files and folders directly in it that are left out.
             last: Names of files that are handed on after all others.
         """
-        there = {key.removeprefix(f"{prefix}/"): stamp for key, stamp in self.list(prefix).items()}
-        here = _files(folder)
-        for name in _last(sorted({*here, *there}), last):
-            if name.split("/")[0] in skip:
-                continue
-            file, key = folder / name, f"{prefix}/{name}"
-            if name not in there:
-                self.put(file, key)
-            elif not file.is_file() or _stamp(file) != there[name]:
-                self.get(key, file)
+        names = (name for name in _files(folder) if name.split("/")[0] not in skip)
+        for name in sorted(names, key=lambda name: name.rpartition("/")[2] in last):
+            self.put(folder / name, f"{prefix}/{name}")
+
+    def pull(self, folder: Path, prefix: str, skip: Collection[str] = ()) -> None:
+        """Download what is below a prefix and missing or another in a folder."""
+        for key, stamp in self.list(prefix).items():
+            name = key.removeprefix(f"{prefix}/")
+            if name.split("/")[0] not in skip and _stamp(folder / name) != stamp:
+                self.get(key, folder / name)
+
+    def prune(self, folder: Path, prefix: str) -> None:
+        """Delete the objects below a prefix that a folder does not have."""
+        system, root = _open(self.uri)
+        with _named(self.uri, prefix):
+            for key in self.list(prefix):
+                if not (folder / key.removeprefix(f"{prefix}/")).exists():
+                    system.delete_file(f"{root}/{key}")
 
 
 def is_uri(text: str) -> bool:
-    """Whether a storage setting names object storage rather than a folder."""
-    return text.partition("://")[0] in SCHEMES and "://" in text
+    """Whether a storage setting names object storage rather than a folder.
+
+    Raises:
+        ObjectsError: It has the form of an address, but of nothing known.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", text)
+    if scheme is None:
+        return False
+    if scheme[1] in SCHEMES and re.fullmatch(r"\w+:/(/[^/]+)+/?", text):
+        return True
+    raise ObjectsError(f"storage {text} is no address: {EXPECTED}")
 
 
 def _files(folder: Path) -> list[str]:
@@ -140,13 +168,22 @@ def _files(folder: Path) -> list[str]:
     return [name.as_posix() for name in names if not any(p.startswith(".") for p in name.parts)]
 
 
-def _stamp(file: Path) -> Stamp:
-    stat = file.stat()
+def _upload(system: Any, file: Path, path: str) -> None:
+    # fs.copy_files would lose the error of an upload that fails at its end; compression is guessed
+    # from the name unless it is turned off. The first bytes are read before there is an object.
+    with file.open("rb") as source:
+        first = source.read(AT_ONCE)
+        with system.open_output_stream(path, compression=None) as target:
+            target.write(first)
+            shutil.copyfileobj(source, target, AT_ONCE)
+
+
+def _stamp(file: Path) -> Stamp | None:
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
     return Stamp(stat.st_size, stat.st_mtime_ns)
-
-
-def _last(names: list[str], last: Collection[str]) -> list[str]:
-    return sorted(names, key=lambda name: name.rpartition("/")[2] in last)
 
 
 @cache
@@ -158,10 +195,7 @@ def _open(uri: str) -> tuple[Any, str]:
             uri + "?allow_delayed_open=true" * uri.startswith("s3:")
         )
     except (OSError, ValueError) as error:
-        raise ObjectsError(
-            f"storage {uri} cannot be opened: {error}; give a folder, or a URI that starts with "
-            + ", ".join(f"{scheme}://" for scheme in SCHEMES)
-        ) from None
+        raise ObjectsError(f"storage {uri} cannot be opened: {error}; {EXPECTED}") from None
     return system, root.rstrip("/")
 
 
@@ -175,7 +209,7 @@ class _named:  # noqa: N801
         return None
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, OSError) and not isinstance(error, ObjectsError):
+        if isinstance(error, OSError | ValueError) and not isinstance(error, ObjectsError):
             text = " ".join(str(error).split())
             raise ObjectsError(
                 f"{self._what}: {text}. Check the address, the credentials in the environment "

@@ -29,9 +29,7 @@ def parser(phases: Sequence[str]) -> argparse.ArgumentParser:
     options.add_argument(
         "--wait-timeout-s", type=float, metavar="S", default=900.0, help="how long (default: 900)"
     )
-    options.add_argument(
-        "--gpus", type=_count, metavar="N", default=1, help="GPUs that --plan reckons with"
-    )
+    options.add_argument("--gpus", type=_count, metavar="N", help="GPUs that --plan reckons with")
     options.add_argument(
         "--dashboard", action="store_true", help="serve Ray's dashboard, where a cluster is started"
     )

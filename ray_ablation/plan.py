@@ -81,6 +81,7 @@ def describe(grid: Grid, statuses: Sequence[Status]) -> str:
     lines = [summary(grid, statuses), "", *_aligned([header, *rows]), ""]
     same = (f"{name.replace('_', ' ')} {value}" for name, value in grid.common().items())
     lines.append(f"the same for all that are trained: {', '.join(same)}")
+    lines.append(f"scored on {', '.join(b.name for b in grid.benchmarks)}: {_scoring(grid)}")
     shared = [name for name in grid.experiments.values() if "+" in name]
     if shared:
         lines.append(
@@ -88,6 +89,12 @@ def describe(grid: Grid, statuses: Sequence[Status]) -> str:
             + ", ".join(dict.fromkeys(shared))
         )
     return "\n".join(lines)
+
+
+def _scoring(grid: Grid) -> str:
+    beside = "".join(f"; beside {reference.label}" for reference in grid.references)
+    claimed = f"; {len(grid.claims)} claims to answer" if grid.claims else ""
+    return ", ".join(grid.measures) + beside + claimed
 
 
 def summary(grid: Grid, statuses: Sequence[Status]) -> str:

@@ -26,7 +26,6 @@ from ray_ablation.data.beir import Benchmark
 from ray_ablation.failures import SameErrors
 from ray_ablation.grid import Grid
 from ray_ablation.ledger import HeldError, open_ledger
-from ray_ablation.objects import is_uri
 from ray_ablation.problems import Failure, UserError, one_line, unknown
 from ray_ablation.study import Study, say
 from ray_ablation.trial import Trial
@@ -85,12 +84,13 @@ def _load(arguments: argparse.Namespace) -> Grid:
     grid = grids.load(arguments.grid)
     callbacks.check(grid.execution.callbacks)
     storage = arguments.storage or grid.execution.storage
-    if not is_uri(storage):
-        storage = str(grids.expand_path(storage, "execution.storage"))
-    folders = {"storage": storage}
+    storage = grids.expand_storage(storage)
+    changed = {"storage": storage}
     if grid.execution.cache:
-        folders["cache"] = str(grids.expand_path(grid.execution.cache, "execution.cache"))
-    return replace(grid, execution=grid.execution.model_copy(update=folders))
+        changed["cache"] = str(grids.expand_path(grid.execution.cache, "execution.cache"))
+    if arguments.local:
+        changed["evaluate"] = "local"
+    return replace(grid, execution=grid.execution.model_copy(update=changed))
 
 
 def _benchmarks(grid: Grid, name: str | None) -> list[Benchmark]:

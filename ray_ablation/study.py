@@ -1,6 +1,7 @@
 """A grid being worked on by one command: what is chosen, what is done, the cluster it runs on."""
 
 import argparse
+import glob
 import os
 import textwrap
 from contextlib import ExitStack
@@ -75,11 +76,20 @@ class Study:
         if came_to is not None:
             say(str(came_to))
 
+    def _assumed(self) -> tuple[Execution, int]:
+        """What a plan without a cluster reckons with: so many GPUs, one, or this machine's CPUs."""
+        execution, gpus = self.grid.execution, self.arguments.gpus
+        here = glob.glob("/dev/nvidia[0-9]*")
+        if execution.device == "cuda" or gpus or (here and execution.device == "auto"):
+            return execution, gpus or 1
+        slots = max(1, (os.cpu_count() or 1) // execution.cpus_per_trial)
+        return execution.model_copy(update={"device": "cpu"}), slots
+
     def describe(self) -> None:
         """Print the plan; on a cluster that was named also whether it can carry it out."""
         print(plan.describe(self.grid, self.statuses))
         if self.arguments.local or not (self.arguments.address or os.environ.get("RAY_ADDRESS")):
-            self._estimate(self.grid.execution, self.arguments.gpus)
+            self._estimate(*self._assumed())
             return
         self.ledger.check_writable()
         self.connect("train")

@@ -197,11 +197,11 @@ def _fine_tune(job: Job, encoder: SentenceTransformer, weights_sha256: str) -> O
 
     def on_row(row: Row) -> None:
         attempts.reached(row["step"], training.meter.seconds - before_s)
+        job.ledger.publish(attempts.file)
         job.report(row | {"steps": trial.steps, "from_step": from_step})
 
     def on_checkpoint(state: checkpoint.State) -> None:
-        job.ledger.publish(checkpoint.save(folder, state, fingerprint))
-        job.ledger.publish(attempts.file)
+        job.ledger.publish_checkpoint(checkpoint.save(folder, state, fingerprint))
 
     training.run(
         log_every=execution.log_every_steps or max(1, trial.steps // 100),

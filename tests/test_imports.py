@@ -21,7 +21,7 @@ ROWS = {
     "settings": {"atomic", "trial"},
     "problems": set(),
     "layers": set(),
-    "backbones": {"atomic"},
+    "backbones": {"atomic", "problems"},
     "claim": {"problems", "settings", "trial"},
     "claim_world": set(),
     "grid_file": DATA,

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from analysis import latency_forensics
-from analysis.latency_forensics import Line, chance_of_equal_means, forensics, rebuild, stalls
+from analysis.latency_forensics import Line, forensics
+from analysis.mixture import chance_of_equal_means, rebuild, stalls
 
 FILE = Path(latency_forensics.__file__).parent / "published" / "depth_study" / "latency_ms.csv"
 

@@ -1,13 +1,14 @@
 """Object storage, against moto's S3 server on loopback and, as the oracle, boto3's client."""
 
 import multiprocessing
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import s3_server
-from ray_ablation.objects import Objects, ObjectsError, is_uri
+from ray_ablation.objects import AT_ONCE, Objects, ObjectsError, is_uri
 
 BUCKET = s3_server.BUCKET
 server, s3 = s3_server.server, s3_server.s3
@@ -66,32 +67,54 @@ def test_push_puts_the_vouching_file_last_and_hidden_files_never(
     assert set(objects.list("trials/a")) == set(order)
 
 
-def test_sync_brings_what_is_missing_or_other_and_hands_on_what_is_only_here(
+def test_pull_brings_what_is_missing_or_another_and_leaves_what_is_only_here(
     objects: Objects, tmp_path: Path
 ) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
-    for name in ("model/weights", "checkpoints/step", "same", "trial.json"):
+    for name in ("model/weights", "checkpoints/step", "trial.json"):
         write(there / name, b"theirs")
     objects.push(there, "trials/a")
-    for name in ("model/weights", "only/here", "trial.json"):
+    for name in ("model/weights", "only/here"):
         write(here / name, b"ours..")  # of the same size
-    objects.sync(here, "trials/a", skip=("checkpoints",), last=("trial.json",))
-    found = {p.relative_to(here).as_posix(): p.read_bytes() for p in here.rglob("*.*")}
-    assert found == {"trial.json": b"theirs"}
-    assert (here / "model/weights").read_bytes() == b"theirs"
-    assert not (here / "checkpoints").exists()
-    objects.get("trials/a/only/here", tmp_path / "back")
-    assert (tmp_path / "back").read_bytes() == b"ours.."
+    objects.pull(here, "trials/a", skip=("checkpoints",))
+    found = {p.relative_to(here).as_posix(): p.read_bytes() for p in here.rglob("*") if p.is_file()}
+    assert found == {"model/weights": b"theirs", "only/here": b"ours..", "trial.json": b"theirs"}
+    assert "trials/a/only/here" not in objects.list()
 
 
-def test_a_second_sync_moves_nothing(
+def test_a_second_pull_moves_nothing(
     objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objects.put(write(tmp_path / "f", b"1"), "trials/a/f")
-    objects.sync(tmp_path / "here", "trials/a")
+    objects.pull(tmp_path / "here", "trials/a")
     monkeypatch.delattr(Objects, "get")
-    monkeypatch.delattr(Objects, "put")
-    objects.sync(tmp_path / "here", "trials/a")
+    objects.pull(tmp_path / "here", "trials/a")
+
+
+def test_prune_drops_what_was_dropped_here(objects: Objects, tmp_path: Path) -> None:
+    for name in ("step-1/state.json", "step-2/state.json"):
+        write(tmp_path / name, b"1")
+    objects.push(tmp_path, "trials/a/checkpoints")
+    (tmp_path / "step-1/state.json").unlink()
+    objects.prune(tmp_path, "trials/a/checkpoints")
+    assert list(objects.list("trials/a")) == ["trials/a/checkpoints/step-2/state.json"]
+
+
+@pytest.mark.parametrize("there", [None, b"whole"])
+def test_an_upload_that_is_interrupted_leaves_what_was_there(
+    objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bytes | None
+) -> None:
+    if there is not None:
+        objects.put(write(tmp_path / "old", there), "trials/a/model")
+
+    def interrupted(*anything: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "copyfileobj", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        objects.put(write(tmp_path / "new", bytes(AT_ONCE + 1)), "trials/a/model")
+    found = objects.list("trials")
+    assert [stamp.size for stamp in found.values()] == ([] if there is None else [len(there)])
 
 
 def test_remove_leaves_the_neighbours(objects: Objects, tmp_path: Path) -> None:
@@ -130,7 +153,9 @@ def test_errors_name_the_object_and_what_to_check(objects: Objects, tmp_path: Pa
         objects.get("trials/none", tmp_path / "x")
     with pytest.raises(ObjectsError, match="s3://no-such-bucket/x/trials"):
         Objects("s3://no-such-bucket/x").put(write(tmp_path / "f", b"1"), "trials/a")
-    with pytest.raises(ObjectsError, match="give a folder, or a URI that starts with s3://"):
+    with pytest.raises(
+        ObjectsError, match="give a folder, or a bucket and prefix as in s3://bucket/prefix"
+    ):
         Objects("s4://bucket/x").list()
 
 
@@ -140,3 +165,16 @@ def test_errors_name_the_object_and_what_to_check(objects: Objects, tmp_path: Pa
 )
 def test_is_uri(text: str, expected: bool) -> None:
     assert is_uri(text) is expected
+
+
+@pytest.mark.parametrize(
+    "text", ["s3://", "s3:///a", "S3://b/x", "s4://b/x", "s3:b/x", "https://h/x", "s3://b//a"]
+)
+def test_what_only_looks_like_an_address_is_refused(text: str) -> None:
+    with pytest.raises(ObjectsError, match="is no address: give a folder"):
+        is_uri(text)
+
+
+def test_a_bucket_that_is_not_there_is_named(s3: Any) -> None:
+    with pytest.raises(ObjectsError, match="there is no bucket 'nowhere'; make it"):
+        Objects("s3://nowhere/study").check()

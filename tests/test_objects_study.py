@@ -70,9 +70,28 @@ def test_another_node_goes_on_from_the_checkpoint_to_the_same_bits(s3, sources, 
     assert record["attempts"][-1]["from_step"] == 4
     assert record["result"]["encoder_sha256"] == alone["result"]["encoder_sha256"]
     assert not Objects(uri).list(f"trials/{trial.id}/checkpoints")
+    first.fetch_trial(trial.id)  # it has checkpoints still, and keeps them to itself
+    assert not Objects(uri).list(f"trials/{trial.id}/checkpoints")
     third = Ledger(tmp_path / "third", Objects(uri))
     third.fetch(third.trial_dir(trial.id))
     assert third.trained(trial) == record
+
+
+def test_a_trial_that_was_not_uploaded_is_handed_on(s3, sources, tmp_path):
+    trial, uri = trial_of(steps=1), f"s3://{s3_server.BUCKET}/late"
+    record = train_trial(trial, sources, Ledger(tmp_path / "first"), EXECUTION)
+    Ledger(tmp_path / "first", Objects(uri)).fetch_trial(trial.id)
+    second = Ledger(tmp_path / "second", Objects(uri))
+    second.fetch_trial(trial.id)
+    assert second.trained(trial) == record
+
+
+def test_the_bucket_keeps_as_many_checkpoints_as_a_folder(s3, sources, tmp_path):
+    trial, uri = trial_of(steps=10), f"s3://{s3_server.BUCKET}/kept"
+    with pytest.raises(KilledError):
+        train_trial(trial, sources, Ledger(tmp_path, Objects(uri)), EXECUTION, killed_at(9))
+    steps = {key.split("/")[3] for key in Objects(uri).list(f"trials/{trial.id}/checkpoints")}
+    assert steps == {"attempts.json", "step-00000006", "step-00000008"}
 
 
 def test_a_model_that_was_cut_in_the_store_is_not_believed(s3, sources, tmp_path):
@@ -96,7 +115,7 @@ def test_the_command_on_a_bucket_and_again_on_another_machine(
     Path("tiny.yaml").write_text(GRID)
     command = ["tiny.yaml", "--local", "--storage", f"s3://{s3_server.BUCKET}/command/study"]
     assert run.main(command) == 0
-    local = Path("results") / s3_server.BUCKET / "command" / "study"
+    local = Path("results/objects/s3") / s3_server.BUCKET / "command" / "study"
     results = (local / "studies/tiny/RESULTS.md").read_text()
     shutil.rmtree("results")
     capsys.readouterr()
@@ -107,6 +126,7 @@ def test_the_command_on_a_bucket_and_again_on_another_machine(
     assert (local / "studies/tiny/RESULTS.md").read_text() == results
     ids = json.loads((local / "studies/tiny/trials.json").read_text())["ids"]
     kept = Objects(command[-1]).list()
+    assert not [key for key in kept if key.endswith((".md", ".html"))]
     for trial_id in ids:
         for name in ("trial.json", "scores/words.parquet", "runs/words.trec.gz"):
             assert f"trials/{trial_id}/{name}" in kept
@@ -120,4 +140,4 @@ def test_a_store_that_does_not_answer_is_named(sources, tmp_path, monkeypatch, c
     monkeypatch.chdir(tmp_path)
     Path("tiny.yaml").write_text(GRID)
     assert run.main(["tiny.yaml", "--local", "--storage", "s3://bucket/study"]) == 2
-    assert "s3://bucket/study/trials/" in capsys.readouterr().err
+    assert "s3://bucket/study" in capsys.readouterr().err

@@ -109,8 +109,6 @@ def _write(
     if measured.processes:
         first = unit_folder(job, measured.processes[0])
         write_json(job.folder / "environment.json", read_json(first / "environment.json") or {})
-    for process in measured.processes:
-        job.ledger.withdraw(unit_folder(job, process))
     record = {
         "format": 1,
         "profile_id": job.identifier,
@@ -138,7 +136,9 @@ def _write(
         "seconds": round(job.budget.spent, 3),
     }
     write_json(job.folder / "latency.json", record)
-    job.ledger.publish(job.folder)
+    job.ledger.publish(job.folder, skip=("units",))
+    for process in measured.processes:
+        job.ledger.withdraw(unit_folder(job, process))
     return failures
 
 
