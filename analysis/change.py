@@ -93,6 +93,7 @@ def _scored_seeds(
             (one.x, seed, benchmark)
             for seed, trial in one.trials.items()
             for benchmark in benchmarks
+            if seed is not None  # an unknown seed matches none
             if values.get((trial, benchmark, measure)) is not None
         }
     return found
@@ -138,6 +139,7 @@ def _changes(
             {
                 seed: values.get((trial, benchmark, measure))
                 for seed, trial in by_place.get((x, series), {}).items()
+                if seed is not None
             }
             for series in (before, after)
         )

@@ -5,18 +5,26 @@ of every stratum that its `where` leaves open. Levels are compared at matched se
 no seed touches (an untrained reference, a latency) is compared with each seed of the other level.
 """
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.configurations import words
+from analysis.configurations import say, words
 from analysis.facts import Facts
-from ray_ablation.claim import Changes, Difference, Statement
+from ray_ablation.claim import Changes, Correlates, Difference, Linear, Statement
 from ray_ablation.claim_world import speaks_of
 from ray_ablation.frames import MEAN
 from ray_ablation.problems import UserError
 
 Row = dict[str, Any]
+
+DETERMINES = {
+    "examples": ("batch", "steps"),
+    "passes": ("batch", "steps", "samples"),
+    "in_batch_negatives": ("batch", "negatives"),
+}
+"""Derived axis -> the fields it is computed from, which vary with it and make no strata."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +66,7 @@ class Stratum:
 def selected(claim: Statement, facts: Facts) -> list[Row]:
     """The rows that a claim speaks of, missing ones among them."""
     benchmark = claim.benchmark
-    wanted = facts.benchmarks if benchmark == "each" else [benchmark]
+    wanted = facts.each if benchmark == "each" else [benchmark]
     only = _only_levels(claim)
     return [
         row
@@ -84,24 +92,46 @@ def strata(claim: Statement, facts: Facts) -> list[Stratum]:
     Raises:
         UserError: Two numbers of one place.
     """
-    rows = selected(claim, facts)
-    others = [name for name in facts.fields if name not in (claim.axis, "seed")]
+    return [
+        Stratum(values, benchmark, place, _levels(rows, claim))
+        for values, benchmark, place, rows in _places(claim, facts, selected(claim, facts))
+    ]
+
+
+def trials_by_place(claim: Correlates, facts: Facts) -> list[tuple[str, list[Row]]]:
+    """The trials among which a number may correlate: each place in words, with its rows.
+
+    A place has several values of the axis. Untrained references beside trained trials are left out,
+    unless the claim is about steps or asks for some: not to train is no degree of training.
+    """
+    rows = [row for row in selected(claim, facts) if row[claim.axis] is not None]
+    trained = [row for row in rows if row.get("steps") != 0]
+    if trained and claim.axis != "steps" and "steps" not in claim.where:
+        rows = trained
+    places = [(place, here) for _, _, place, here in _places(claim, facts, rows)]
+    return [(place, here) for place, here in places if len({row[claim.axis] for row in here}) > 1]
+
+
+def _places(
+    claim: Statement, facts: Facts, rows: Sequence[Row]
+) -> Iterator[tuple[dict[str, Any], str | None, str, list[Row]]]:
+    """The fields that rows share, the benchmark, both in words, and the rows."""
+    own = (claim.axis, "seed", *DETERMINES.get(claim.axis, ()))
+    others = [name for name in facts.fields if name not in own]
     others = [name for name in others if any(row[name] is not None for row in rows)]
     firm = [row for row in rows if all(row[name] is not None for name in claim.where)] or rows
     keys = list(dict.fromkeys(tuple(row[name] for name in others) for row in firm))
     whole = [key for key in keys if None not in key]
     keys = [key for key in keys if key in whole or not any(_agree(key, one) for one in whole)]
     shown = [name for name in others if name in facts.varying]
-    found = []
     for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
-        own = [row for row in rows if row["benchmark"] == benchmark]
+        there = [row for row in rows if row["benchmark"] == benchmark]
         for key in keys:
-            here = [row for row in own if _agree([row[name] for name in others], key)]
+            here = [row for row in there if _agree([row[name] for name in others], key)]
             values = dict(zip(others, key, strict=True))
             fields = words({name: values[name] for name in shown})
             place = (f" at {fields}" if fields else "") + on(benchmark)
-            found.append(Stratum(values, benchmark, place, _levels(here, claim)))
-    return found
+            yield values, benchmark, place, here
 
 
 def on(benchmark: str | None) -> str:
@@ -137,6 +167,24 @@ def would_answer(claim: Statement, facts: Facts) -> tuple[str, ...]:
     had = (
         {row[claim.axis] for row in selected(claim, facts)} if claim.axis in facts.fields else set()
     )
-    absent = [level for level in levels if level not in had] or levels
-    texts = [words({claim.axis: level} | shared) for level in absent]
-    return tuple(texts) or (f"{words(shared)} at several {claim.axis.replace('_', ' ')}".strip(),)
+    absent = [level for level in levels if level not in had]
+    if absent:
+        return tuple(words({claim.axis: level} | shared) for level in absent)
+    return (", ".join(filter(None, [_in_common(claim, facts, levels), words(shared)])),)
+
+
+def _in_common(claim: Statement, facts: Facts, levels: Sequence[Any]) -> str:
+    """What there must be besides the levels of a claim, which are there."""
+    axis = claim.axis.replace("_", " ")
+    if isinstance(claim, Correlates):
+        return f"trials of different {axis} and all else equal"
+    places = [place for place in strata(claim, facts) if len(place.levels) > 1]
+    if places and isinstance(claim, Linear):
+        return f"a third level of {axis}, as two points always lie on a line"
+    named = " and ".join(say(claim.axis, level) for level in levels) or f"several levels of {axis}"
+    if not places:
+        return f"{named} with all else equal"
+    pairs = ((place, pair) for place in places for pair in itertools.combinations(place.levels, 2))
+    if any(place.matched(*pair) for place, pair in pairs):
+        return f"{named} beside more that could be compared"
+    return f"{named} at the same seed, as they have no seed in common"

@@ -10,11 +10,13 @@ underpowered     the numbers lie on the claimed side and are not separated, and 
                  the seeds that would separate such a difference four times in five. n = 1 is always
                  too few; so is a latency, which no seed touches: what can be said of it is a line.
 not supported    otherwise: not separated, and on the wrong side, or more than 10,000 seeds away.
-unanswered       a number it speaks of is missing, or nobody asked for it.
+unanswered       a number it speaks of is missing, or nobody asked for it: levels without a seed in
+                 common, a line of which there are two points.
 
 The claims that are tested form a family, and p is corrected over it (Holm); the corrected one
 decides, so a claim more is a little less certainty for each. A correlation counts trials where the
-others count seeds.
+others count seeds, one benchmark and stratum at a time: pooled, the differences between them would
+be taken for a trend, or the same trial on four benchmarks for four trials.
 
 A claim is stamped as registered before or after the first result it speaks of. The run notes when
 it first saw a claim (`ledger.open_study`); what was never noted is "not registered".

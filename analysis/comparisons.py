@@ -45,8 +45,8 @@ def compare(
 
     Args:
         frame: A row a configuration and seed: columns level, context (everything else equal, any
-            hashable), seed, value; null where not measured. A column `measure`, if there is one,
-            holds one measure.
+            hashable), seed, value; null where not measured. An unknown seed is null and matches
+            none. A column `measure`, if there is one, holds one measure.
         levels: Which, in this order; all that are met when None.
         against: Compare only with this level.
         family_by_context: Correct within each context instead of over the table.
@@ -59,7 +59,7 @@ def compare(
         UserError: A column lacks, two values for one seed, two measures, an unknown level, too
             many pairs.
     """
-    _check(frame, ["level", "context", "seed", "value"])
+    _check(frame, ["level", "context", "seed", "value"], holes=("seed", "value"))
     chosen = _chosen(frame, levels, against)
     rows: list[Row] = []
     for context, part in frame.groupby("context", sort=False, observed=True):
@@ -228,6 +228,7 @@ def _chosen(
 
 
 def _by_seed(name: str, group: pd.DataFrame) -> dict[Hashable, float]:
+    group = group[group["seed"].notna()]
     found = dict(zip(group["seed"], group["value"], strict=True))
     if len(found) < len(group):
         raise UserError(
@@ -237,16 +238,16 @@ def _by_seed(name: str, group: pd.DataFrame) -> dict[Hashable, float]:
     return found
 
 
-def _check(frame: pd.DataFrame, columns: Sequence[str]) -> None:
-    """The columns are there and, but for value, whole; one measure."""
+def _check(frame: pd.DataFrame, columns: Sequence[str], holes: Sequence[str] = ("value",)) -> None:
+    """The columns are there and whole, but for those that may have holes; one measure."""
     if lacking := [name for name in columns if name not in frame]:
         raise UserError(
             f"a comparison takes the columns {', '.join(columns)}; {', '.join(lacking)} lacks "
             f"among {', '.join(map(str, frame.columns))}"
         )
     for name in columns:
-        if name != "value" and (holes := int(frame[name].isna().sum())):
-            raise UserError(f"{holes} of {len(frame)} rows have no {name}; name it or drop them")
+        if name not in holes and (count := int(frame[name].isna().sum())):
+            raise UserError(f"{count} of {len(frame)} rows have no {name}; name it or drop them")
     if "measure" in frame and len(found := frame["measure"].unique()) > 1:
         raise UserError(
             f"one comparison takes one measure; found {', '.join(sorted(map(str, found)))}: "

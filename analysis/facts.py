@@ -10,13 +10,14 @@ would look like twenty measurements.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
+from analysis.imported_means import group_of
 from analysis.table import missing
 from ray_ablation.claim_world import DERIVED, PROFILED, RECORDED, World, spelt
 from ray_ablation.frames import MEAN
@@ -40,11 +41,13 @@ class Facts:
         fields: The columns in which observations may differ, "seed" among them, and "length" of
             what was profiled.
         imported: Whether the trials were run elsewhere, so that nobody knows when.
+        groups: Benchmark -> its group, besides those of the public benchmarks.
     """
 
     observations: pd.DataFrame
     fields: tuple[str, ...]
     imported: bool = False
+    groups: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -57,6 +60,14 @@ class Facts:
         """Their names, without the mean."""
         found = dict.fromkeys(row["benchmark"] for row in self.rows)
         return [name for name in found if name not in (None, MEAN)]
+
+    @cached_property
+    def each(self) -> list[str]:
+        """What a claim about each benchmark speaks of: a group counts once, its parts do not."""
+        return [name for name in self.benchmarks if self._group(name) not in self.benchmarks]
+
+    def _group(self, benchmark: str) -> str | None:
+        return self.groups.get(benchmark) or group_of(benchmark)
 
     @cached_property
     def varying(self) -> list[str]:
@@ -83,6 +94,7 @@ def facts(
     axes: Sequence[str] = (),
     *,
     imported: bool = False,
+    groups: Mapping[str, str] | None = None,
 ) -> Facts:
     """Collect the numbers of a study's frames.
 
@@ -92,6 +104,7 @@ def facts(
         latency: `latency.frame.latency_frame`.
         axes: Columns of `trials` in which trials differ, besides the fields of a trial.
         imported: Whether the trials were run elsewhere.
+        groups: Benchmark -> its group, besides those of the public benchmarks.
     """
     fields = list(dict.fromkeys([*(n for n in Trial.model_fields if n in trials), *axes]))
     null = "unknown" if imported else "none"
@@ -100,7 +113,8 @@ def facts(
     rows += _latencies(latency, heads)
     fields.append("length")
     names = ["trial", *fields, *DERIVED, "benchmark", "column", "value", "finished_at"]
-    return Facts(pd.DataFrame(rows, columns=names, dtype=object), tuple(fields), imported)
+    observations = pd.DataFrame(rows, columns=names, dtype=object)
+    return Facts(observations, tuple(fields), imported, groups or {})
 
 
 def _head(row: dict[str, Any], fields: Sequence[str], null: str) -> dict[str, Any]:

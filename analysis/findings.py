@@ -65,9 +65,11 @@ class Finding:
     def evidence(self) -> tuple[float, float]:
         """Sorts findings from the worst for the claim to the best.
 
-        A finding that is against it without a test (a single seed, or by the numbers) comes first.
+        A finding that is against it by the numbers, or with a single seed, comes first. Differences
+        that are all equal are no test and no description either: a tested one goes before them.
         """
-        certainty = 1 - self.p if self.p is not None else float(self.exact or self.distance < 0)
+        described = self.exact or (self.distance < 0 and self.n < 2)
+        certainty = 1 - self.p if self.p is not None else float(described)
         return math.copysign(certainty, self.distance), self.distance
 
 

@@ -13,9 +13,10 @@ its sha256, so a half-written import is never read as a whole one. Exit codes: 0
 """
 
 import argparse
+import csv
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -55,8 +56,10 @@ def import_results(
 
     Raises:
         RowsError: The table has problems; all of them are named.
-        StudyError: The name is taken, or is no name of a folder.
+        StudyError: The name is taken, or is no name of a folder; the ledger's root is a file.
     """
+    if ledger.root.exists() and not ledger.root.is_dir():
+        raise StudyError(f"--root {ledger.root} is a file; name the folder where results lie")
     rows = tidy(read_table(file), file.name, _measure(measure), benchmarks)
     _check_name(study, ledger, rows.columns.tolist(), replace)
     folder = ledger.study_dir(study)
@@ -79,16 +82,33 @@ def read_table(file: Path) -> pd.DataFrame:
     """A CSV or parquet file as it is.
 
     Raises:
-        RowsError: It cannot be read.
+        RowsError: It cannot be read, or a row is longer than the head.
     """
     try:
         if file.suffix == ".parquet":
             return pd.read_parquet(file)
-        return pd.read_csv(file, encoding="utf-8-sig")
-    except (OSError, ValueError, pa.ArrowException) as error:
+        if found := list(_long_rows(file)):
+            raise RowsError(file.name, found)
+        return pd.read_csv(file, encoding="utf-8-sig", index_col=False)
+    except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
         text = " ".join(str(error).split())
         hint = "expected a CSV with a head, or a .parquet file"
         raise RowsError(str(file), [f"cannot be read: {text}; {hint}"]) from None
+
+
+def _long_rows(file: Path) -> Iterator[str]:
+    """Rows of a CSV with more fields than its head, which pandas shifts or cuts silently."""
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        rows = (row for row in csv.reader(lines) if row)  # pandas skips empty lines too
+        head = next(rows, [])
+        for number, row in enumerate(rows, start=1):
+            if len(row) > len(head):
+                comma = "take out the comma too many, or quote a text that holds one"
+                other = "separate fields by commas, and write numbers with a point"
+                yield (
+                    f"row {number} has {len(row)} fields, the head {len(head)}; "
+                    f"{comma if len(head) > 1 else other}"
+                )
 
 
 def _measure(text: str | None) -> str | None:

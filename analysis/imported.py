@@ -5,18 +5,21 @@ value. What is not stated stays unknown: a default of `Trial` is this project's 
 a guess about someone else's. Every problem of a table is reported at once, by row.
 """
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 from pydantic import ValidationError
 
+from analysis.imported_means import wrong_means
 from analysis.table import missing
 from ray_ablation.data.benchmarks import BENCHMARKS, GROUPS
 from ray_ablation.frames import FIELD_TYPES, MEAN
 from ray_ablation.problems import GridError, from_pydantic, unknown
 from ray_ablation.settings import canonical_measure
-from ray_ablation.trial import UNTRAINED_FIELDS, Trial
+from ray_ablation.trial import MOST, UNTRAINED_FIELDS, Trial
 
 CELL = ("benchmark", "measure")
 # Numbers of a trial, not of a cell.
@@ -34,6 +37,8 @@ EXTRAS = {
     "mean_ms": "float64",
 }
 KNOWN = ("experiment", *FIELD_TYPES, *CELL, "value", "n_queries", *EXTRAS)
+
+MEANS = re.compile(r"(macro[ _-]?)?(mean|average|avg\.?)$")
 
 
 class RowsError(GridError):
@@ -64,10 +69,10 @@ def tidy(
     if found := list(dict.fromkeys(twice)) or list(_misfit_columns(named, measure, own)):
         raise RowsError(source, found)
     rows = _long(frame, measure, own)
-    if found := list(_misfit_cells(rows)):
+    if found := [*_misfit_cells(rows), *_misspelt(rows)]:
         raise RowsError(source, found)
     rows = _typed(rows)
-    if found := [*_duplicates(rows), *_disagreements(rows), *_wrong_means(rows)]:
+    if found := [*_duplicates(rows), *_disagreements(rows), *wrong_means(rows, _keys(rows))]:
         raise RowsError(source, found)
     return rows.drop(columns="row")
 
@@ -91,6 +96,8 @@ def _misfit_columns(
 ) -> Iterator[str]:
     wide = _wide(columns, measure, own)
     values = {*BENCHMARKS, *GROUPS, *own, MEAN} if measure else {"nDCG@10"}
+    for name in sorted({*own} & {*KNOWN}):
+        yield f"--benchmarks {name}: a column of that name is a field; rename the benchmark"
     for name in columns:
         if name not in KNOWN and name not in wide:
             hint = "; a benchmark of your own: --benchmarks NAME" if measure else ""
@@ -109,7 +116,7 @@ def _misfit_columns(
 
 def _long(frame: pd.DataFrame, measure: str | None, own: Sequence[str]) -> pd.DataFrame:
     """One row a cell; `row` is the number of its row in the table, the first one 1."""
-    rows = frame.astype(object).assign(row=range(1, len(frame) + 1))
+    rows = frame.astype(object).map(_stripped).assign(row=range(1, len(frame) + 1))
     wide = _wide(frame.columns.tolist(), measure, own)
     if wide:
         kept = [name for name in rows.columns if name not in wide]
@@ -117,6 +124,10 @@ def _long(frame: pd.DataFrame, measure: str | None, own: Sequence[str]) -> pd.Da
         rows = rows.melt(kept, wide, var_name=name, value_name="value")
         rows = rows.sort_values("row", kind="stable", ignore_index=True)
     return rows if measure is None else rows.assign(measure=measure)
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() or None if isinstance(value, str) else value
 
 
 def _misfit_cells(rows: pd.DataFrame) -> Iterator[str]:
@@ -139,8 +150,8 @@ def _misfit(row: dict[Any, Any]) -> Iterator[str]:
     if not missing(row["value"]) and (value is None or not 0 <= value <= 1):
         yield f"value {row['value']!r}; expected a number in 0..1, or nothing for a missing cell"
     for name in ("n_queries", *EXTRAS):
-        if not missing(row.get(name)) and _number(row[name]) is None:
-            yield f"{name} {row[name]!r}; expected a number, or nothing where it is not known"
+        if not missing(row.get(name)) and (text := _extra(name, row[name])):
+            yield text
     stated = {n: _field(n, row[n]) for n in FIELD_TYPES if n in row and not missing(row[n])}
     try:
         Trial(**{"depth": 1} | stated)
@@ -148,7 +159,32 @@ def _misfit(row: dict[Any, Any]) -> Iterator[str]:
         yield from from_pydantic(error, Trial)
 
 
+def _misspelt(rows: pd.DataFrame) -> Iterator[str]:
+    """Benchmarks that would count twice, or the mean as one of them."""
+    known = {name.casefold(): name for name in (*BENCHMARKS, *GROUPS)}
+    met = rows.dropna(subset="benchmark").drop_duplicates("benchmark")
+    for name, row in zip(met["benchmark"].map(str), met["row"], strict=True):
+        if name != MEAN and MEANS.match(name.casefold()):
+            yield f"row {row}: benchmark {name!r}; the mean over benchmarks is spelt {MEAN!r}"
+        elif (other := known.setdefault(name.casefold(), name)) != name:
+            yield f"row {row}: benchmark {name!r} differs from {other!r} in case only; spell it so"
+
+
+def _extra(name: str, value: Any) -> str | None:
+    """What is wrong with a number that is no field of a trial; None for nothing."""
+    number, whole = _number(value), (EXTRAS | {"n_queries": "Int64"})[name] == "Int64"
+    lowest = -math.inf if name in ("loss", "eval_loss") else 0
+    counted = number is not None and (not whole or (number.is_integer() and number < MOST))
+    if number is not None and counted and math.isfinite(number) and number >= lowest:
+        return None
+    kind = "a whole number" if whole else "a number"
+    at_least = "" if lowest else " of at least 0"
+    return f"{name} {value!r}; expected {kind}{at_least}, or nothing where it is not known"
+
+
 def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or "_" in (text := str(value)) or not text.isascii():
+        return None  # float would take them, pandas does not
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -158,7 +194,7 @@ def _number(value: Any) -> float | None:
 def _field(name: str, value: Any) -> Any:
     """A field's value as `Trial` takes it; pandas reads a column with a gap as floats."""
     number = _number(value)
-    if FIELD_TYPES[name] == "Int64" and number is not None and number == int(number):
+    if FIELD_TYPES[name] == "Int64" and number is not None and number.is_integer():
         return int(number)
     if FIELD_TYPES[name] == "float64" and number is not None:
         return number
@@ -213,29 +249,3 @@ def _disagreements(rows: pd.DataFrame) -> Iterator[str]:
                     f"rows {group['row'].iloc[0]} and {other['row']} are of one {what}{where} but "
                     f"have {name} {group[name].iloc[0]} and {other[name]}; they do not compare"
                 )
-
-
-def _wrong_means(rows: pd.DataFrame) -> Iterator[str]:
-    """A stated mean that is not that of its benchmarks, beyond what rounding explains."""
-    step = 10.0 ** -max(
-        (len(f"{v:g}".partition(".")[2]) for v in rows["value"].dropna()), default=0
-    )
-    if any(group_of(name) for name in rows["benchmark"].unique()):
-        return  # a group counts as one, stated or not
-    count = rows.loc[rows["benchmark"] != MEAN, "benchmark"].nunique()
-    for _, group in rows.groupby([*_keys(rows), "measure"], dropna=False, sort=False):
-        stated, parts = group[group["benchmark"] == MEAN], group[group["benchmark"] != MEAN]
-        known = parts["value"].dropna()
-        if len(stated) and count and len(known) == count and stated["value"].notna().all():
-            value = stated["value"].iloc[0]
-            if abs(value - known.mean()) > step:
-                yield (
-                    f"row {stated['row'].iloc[0]}: the mean is stated as {value:g}, that of its "
-                    f"{count} benchmarks is {known.mean():.4g}"
-                )
-
-
-def group_of(benchmark: str) -> str | None:
-    """The group that a public benchmark counts with in a mean, None for most."""
-    known = BENCHMARKS.get(benchmark)
-    return known.group if known else None

@@ -6,15 +6,18 @@ no per-query score and no record of how they came about, and whatever needs one 
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from analysis.configurations import short
-from analysis.imported import CELL, group_of
+from analysis.imported import CELL
+from analysis.imported_means import group_of
 from analysis.study import REFERENCE_TYPES, Study
 from analysis.table import missing
+from ray_ablation.atomic import digest_of
 from ray_ablation.claim import Statement
 from ray_ablation.frames import AUDIT_TYPES, FIELD_TYPES, MEAN, RECORDED, typed
 from ray_ablation.latency.frame import LATENCY_TYPES
@@ -71,26 +74,49 @@ def study_of(
         references=typed([], REFERENCE_TYPES),
         claims=tuple(claims),
         groups=groups,
+        notes=_notes(rows, benchmarks),
         source=source,
         hours=hours,
     )
 
 
+def _notes(rows: pd.DataFrame, benchmarks: Sequence[str]) -> tuple[str, ...]:
+    """That some stated means stand beside a part of their parts only."""
+    known = rows[rows["value"].notna()].groupby(["trial", "measure"])["benchmark"].agg(set)
+    partly = [names for names in known if MEAN in names and 1 < len(names) <= len(benchmarks)]
+    if not partly:
+        return ()
+    means = "One mean is" if len(partly) == 1 else f"{len(partly)} means are"
+    return (f"{means} as stated; not every benchmark behind is known.",)
+
+
 def _trial_ids(rows: pd.DataFrame) -> list[str]:
-    """What tells trials apart, in the form of an id: E-L12-80k."""
+    """What tells trials apart, in the form of an id: E-L12-80k.
+
+    Texts may read as fields do (experiment "E-b16"): ids that meet get a digest of their fields.
+    """
     stated = [name for name in ("experiment", *FIELD_TYPES) if name in rows]
     varying = [name for name in stated if rows[name].nunique(dropna=False) > 1] or stated[:1]
     columns = [rows[name].tolist() for name in varying]
     labels = [LABELS.get(name, "{}" if name == "experiment" else name + "={}") for name in varying]
-    return [
-        "-".join(
+    fields = [
+        tuple(None if missing(value) else value for value in values)
+        for values in zip(*columns, strict=True)
+    ] or [()] * len(rows)
+    ids = {
+        values: "-".join(
             label.format(short(value))
             for label, value in zip(labels, values, strict=True)
-            if not missing(value)
+            if value is not None
         )
         or "trial"
-        for values in zip(*columns, strict=True)
-    ] or ["trial"] * len(rows)
+        for values in dict.fromkeys(fields)
+    }
+    used = Counter(ids.values())
+    return [
+        ids[values] if used[ids[values]] == 1 else f"{ids[values]}-{digest_of(values)[:8]}"
+        for values in fields
+    ]
 
 
 def _trials(rows: pd.DataFrame) -> pd.DataFrame:
@@ -135,7 +161,10 @@ def _axes(trials: pd.DataFrame) -> tuple[str, ...]:
         for name in FIELD_TYPES
         if trials[name].nunique() > 1 or trials.loc[trained, name].nunique(dropna=False) > 1
     ]
-    told_apart = not trials.duplicated(varying).any() if varying else len(trials) < 2
+    unknown = trials.loc[trained, "seed"].isna().any()  # then a seed tells nothing apart
+    telling = [name for name in varying if name != "seed" or not unknown]
+    kinds = trials.drop_duplicates([*telling, "experiment"])
+    told_apart = not kinds.duplicated(telling).any() if telling else len(kinds) < 2
     return tuple(varying) if told_apart else (*varying, "experiment")
 
 

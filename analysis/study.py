@@ -88,7 +88,7 @@ class Study:
     @property
     def parts(self) -> list[str]:
         """The benchmarks, their groups and their mean, as the column `benchmark` names them."""
-        return [*self.benchmarks, *dict.fromkeys(self.groups.values()), frames.MEAN]
+        return list(dict.fromkeys([*self.benchmarks, *self.groups.values(), frames.MEAN]))
 
     @property
     def units(self) -> list[str]:

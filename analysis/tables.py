@@ -9,7 +9,7 @@ from analysis.claims import claims_table
 from analysis.configurations import short, words
 from analysis.difference_tables import difference_tables
 from analysis.differences import separated
-from analysis.latency_forensics import forensics_table
+from analysis.latency_forensics import forensics_tables
 from analysis.limits import unsplit
 from analysis.record_tables import (
     benchmarks_table,
@@ -39,7 +39,7 @@ def all_tables(study: Study, found: Tested | None = None) -> list[Table]:
         unfinished_table(study),
         latency_table(study),
         latency_line_table(study),
-        forensics_table(study),
+        *forensics_tables(study),
         hours_table(study),
         measure_table(study, first),
         trials_table(study),

@@ -40,5 +40,6 @@ def _answers(study: Study) -> list[Answer]:
         return []
     unknown = [n for n in FIELD_TYPES if study.imported and study.trials[n].isna().all()]
     trials = study.trials.drop(columns=unknown)
-    known = facts(trials, study.results, study.latency, study.axes, imported=study.imported)
+    frames = (trials, study.results, study.latency, study.axes)
+    known = facts(*frames, imported=study.imported, groups=study.groups)
     return answer(study.claims, known, study.registered)

@@ -54,8 +54,8 @@ class Statement(Strict):
     of: Column
     """A measure, or a column of trials or latencies: examples_per_s, gpu_hours, p50_ms, ..."""
     on: str | None = None
-    """A benchmark, "mean", or "each" for every benchmark on its own. null is the mean of a measure
-    ("each" for dominates), and nothing for other columns."""
+    """A benchmark, "mean", or "each" for every benchmark on its own (a group counts once).
+    null is the mean of a measure ("each" for dominates), and nothing for other columns."""
     axis: str
     """The field whose levels are compared; all else but the seed is kept equal."""
     where: dict[str, Chosen] = {}
@@ -186,7 +186,9 @@ class SpreadRatio(Statement):
 
 
 class Linear(Statement):
-    """The means of the levels lie on a line, by the numbers there are."""
+    """The means of the levels lie on a line, by the numbers there are. Without a stated line two
+    levels say nothing, as two points always lie on one.
+    """
 
     kind: Literal["linear"]
     within: Annotated[float, Field(gt=0)]
@@ -202,6 +204,11 @@ class Linear(Statement):
             raise ValueError("intercept and slope go together; give both or neither")
         return self
 
+    @property
+    def stated(self) -> bool:
+        """Whether the claim gives the line; least squares needs three levels to be wrong about."""
+        return self.slope is not None
+
 
 class Monotone(Statement):
     """Each level lies beyond the one before it, from the lowest level to the highest."""
@@ -210,11 +217,14 @@ class Monotone(Statement):
     direction: Literal["falls", "rises"]
     """What the column does as the axis rises."""
     levels: Annotated[list[Level], Field(min_length=2)] | None = None
-    """Which levels, in order; null takes all, ascending."""
+    """Which levels, in order; null takes all, ascending, which only numbers can be."""
 
 
 class Correlates(Statement):
-    """The column rises, or falls, with a number (Kendall's tau over trials)."""
+    """The column rises, or falls, with a number (Kendall's tau over trials, one for each benchmark
+    and each combination of the open fields other than those that the axis is computed from).
+    Untrained references count where the axis is steps or `where` names steps.
+    """
 
     kind: Literal["correlates"]
     direction: Literal["falls", "rises"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ray_ablation import problems
-from ray_ablation.claim import Changes, Correlates, Linear, Statement, TopK
+from ray_ablation.claim import Changes, Correlates, Linear, Monotone, Statement, TopK
 from ray_ablation.trial import UNTRAINED_FIELDS, Trial
 
 DERIVED = ("examples", "passes", "in_batch_negatives")
@@ -151,6 +151,9 @@ def _levels(claim: Statement, world: World) -> Iterator[str]:
             yield f"{place}: {level!r} is named twice; a comparison needs two levels"
     if isinstance(claim, Linear | Correlates) and not all(map(_number, known)):
         yield f"axis: {claim.axis} is no number: {_listed(known)}"
+    if isinstance(claim, Monotone) and not claim.levels and not all(map(_number, known)):
+        order = f"{claim.axis} has no order of its own ({_listed(known)})"
+        yield f"levels: missing; {order}; name the levels in the order that is meant"
     if isinstance(claim, TopK) and claim.k >= len(known):
         yield f"k: {claim.k}; {claim.axis} has {len(known)} levels, so it must be under that"
     if isinstance(claim, Changes) and claim.most_at is not None:

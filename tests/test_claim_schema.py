@@ -152,12 +152,34 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path, changed, said):
         ("spread_ratio", {"at_most": 1}, "at_most must be larger than at_least 2"),
         ("linear", {"slope": 1}, "intercept and slope go together; give both or neither"),
         ("linear", {"axis": "keep"}, "claims[0].axis: keep is no number: first, last"),
+        (
+            "monotone",
+            {"axis": "keep"},
+            "claims[0].levels: missing; keep has no order of its own (first, last); name the "
+            "levels in the order that is meant",
+        ),
         ("linear", {"within": 0}, "claims[0].within: 0; it should be greater than 0"),
         ("correlates", {"axis": "pases"}, "Did you mean 'passes'?"),
     ],
 )
 def test_what_is_wrong_with_a_kind_is_named_with_its_place(tmp_path, kind, changed, said):
     assert said in problem(tmp_path, entry(kind, **changed))
+
+
+def test_levels_of_no_number_have_the_order_that_is_named(tmp_path):
+    named = entry("monotone", axis="keep", levels=["last", "first"])
+    assert grids.load(with_claims(tmp_path, named), here=False).claims
+
+
+@pytest.mark.parametrize(
+    ("field", "values"), [("experiment", ["B", "A"]), ("micro_batch", ["none", 16, 8])]
+)
+def test_an_order_is_asked_for_where_not_all_levels_are_numbers(field, values):
+    one = entry("monotone", axis=field)
+    (claim,) = ClaimsFile.model_validate_json(json.dumps({"claims": [one]})).claims
+    world = World([{field: value} for value in values], ["nDCG@10"], ["scifact"])
+    (line,) = check([claim], world)
+    assert line.startswith(f"claims[0].levels: missing; {field} has no order of its own (")
 
 
 def test_a_claim_without_a_kind_or_a_field(tmp_path):

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tests.claim_facts import AT_20K, LADDER, ask, made, number, one_level, published
+from analysis.facts import Facts
+from tests.claim_facts import AT_20K, FIELDS, LADDER, ask, made, number, one_level, published
 
 # difference
 
@@ -314,7 +315,146 @@ def test_correlation_with_passes():
     )
 
 
+def rising(depths=(3, 6, 9), **where):
+    """A number a depth that rises with it."""
+    at = {"batch": 32, "steps": 20_000, "seed": 1} | where
+    return [number(depth, value=depth / 100, **at) for depth in depths]
+
+
+def test_a_correlation_is_of_one_benchmark_at_a_time():
+    """Pooled, three trials on three benchmarks are n = 9 and p = 0.003; they are three trials."""
+    names = ("fiqa", "scifact", "nfcorpus")
+    known = made([row | {"benchmark": name} for name in names for row in rising()])
+    found = ask(known, kind="correlates", direction="rises", on="each")
+    assert (found.verdict, found.n, found.comparisons) == ("underpowered", 3, 3)
+    assert found.p == pytest.approx(2 / 6)  # one order of 3! is this extreme, on either side
+    assert found.place == "tau of nDCG@10 and depth on fiqa"
+
+
+def test_a_correlation_is_of_one_stratum_at_a_time():
+    """Six depths at a batch each rise at 32 and fall at 256; the worse decides, times two."""
+    depths = (1, 2, 3, 4, 5, 6)
+    falling = [row | {"value": -row["value"]} for row in rising(depths, batch=256)]
+    known = made(rising(depths) + falling)
+    found = ask(known, kind="correlates", direction="rises")
+    assert (found.verdict, found.agree, found.comparisons) == ("contradicted", 1, 2)
+    assert found.place == "tau of nDCG@10 and depth at batch 256"
+    assert (found.estimate, found.p) == pytest.approx((-1, 2 * 2 / 720))
+    only = ask(known, kind="correlates", direction="rises", where={"batch": 32})
+    assert (only.verdict, only.p) == ("supported", pytest.approx(2 / 720))
+
+
+def test_what_an_axis_is_computed_from_makes_no_strata_and_all_else_does():
+    rows = [
+        number(depth, batch, steps, 1, sign * value, passes=batch * steps / 1e6)
+        for depth, sign in ((6, 1), (12, -1))
+        for value, (batch, steps) in enumerate([(32, 10_000), (32, 20_000), (256, 5000)])
+    ]
+    found = ask(made(rows), kind="correlates", axis="passes", direction="rises")
+    assert (found.comparisons, found.agree, found.n) == (2, 1, 3)
+    assert found.place == "tau of nDCG@10 and passes at depth 12"
+
+
+def test_published_passes_are_held_against_each_depth():
+    """L6: 0.2427, 0.2441, 0.2446 at 1.28 passes, 0.2254 at 5.12, 0.2709 at 10.24.
+
+    Of the seven pairs that differ in passes four rise and three fall: the fewest are against it.
+    """
+    passes = {(32, 20_000): 1.28, (32, 80_000): 5.12, (256, 20_000): 10.24}
+    rows = [
+        row | {"passes": passes.get((row["batch"], row["steps"]))}
+        for row in published().rows
+        if row["benchmark"] == "mean"
+    ]
+    found = ask(made(rows), kind="correlates", axis="passes", direction="falls")
+    assert (found.verdict, found.comparisons, found.agree, found.n) == ("not supported", 4, 0, 5)
+    assert found.estimate == pytest.approx(1 / (7 * 10) ** 0.5)
+
+
+def test_untrained_references_count_where_steps_are_the_axis_or_are_asked_for():
+    untrained = [
+        number(depth, None, 0, None, -depth, benchmark="mean") for depth in (3, 6, 9, 12, 15)
+    ]
+    known = made(rising() + untrained)
+    found = ask(known, kind="correlates", direction="rises")
+    assert (found.agree, found.comparisons, found.n) == (1, 1, 3)
+    asked = ask(known, kind="correlates", direction="rises", where={"steps": 0})
+    assert (asked.estimate, asked.n) == (pytest.approx(-1), 5)
+    steps = ask(known, kind="correlates", axis="steps", direction="rises", where={"depth": 3})
+    assert (steps.estimate, steps.n) == (pytest.approx(1), 2)
+
+
+@pytest.mark.parametrize(("seeds", "exact"), [(3, 2 / 20), (4, 2 / 70)])
+def test_the_p_of_ties_is_about_that_of_all_orders(seeds, exact):
+    """All of one level above all of another: 1 of C(6, 3) = 20 or C(8, 4) = 70 choices a side."""
+    levels = {3: [0.1 + s / 100 for s in range(seeds)], 6: [0.2 + s / 100 for s in range(seeds)]}
+    found = ask(one_level(levels), kind="correlates", direction="rises")
+    assert found.p == pytest.approx(exact, rel=0.2)
+    assert (found.verdict == "supported") == (exact < 0.05)
+
+
+def test_a_group_counts_once_on_each_benchmark():
+    names = ("cqadupstack-android", "cqadupstack-gis", "cqadupstack", "fiqa")
+    known = made([row | {"benchmark": name} for name in names for row in rising()])
+    found = ask(known, kind="correlates", direction="rises", on="each")
+    assert found.comparisons == 2
+    assert ask(known, kind="monotone", direction="rises", on="each").comparisons == 4
+    assert ask(known, kind="best", level=9, on="cqadupstack-gis").comparisons == 2
+    own = Facts(known.observations, FIELDS, groups={"fiqa": "cqadupstack"})
+    assert ask(own, kind="correlates", direction="rises", on="each").comparisons == 1
+
+
+def test_two_levels_always_lie_on_a_line_so_they_show_none():
+    two = one_level({3: (0.1, 0.2), 6: (0.9, 0.8)})
+    assert ask(two, kind="linear", within=1e-9).sentence == (
+        "Unanswered: nDCG@10 (mean over benchmarks) is missing for a third level of depth, as two "
+        "points always lie on a line."
+    )
+    # The means are 0.15 and 0.85; 0.15 + 0.2 x 3 is off at depth 3 by 0.6.
+    stated = ask(two, kind="linear", within=0.5, intercept=0.15, slope=0.2)
+    assert (stated.verdict, stated.estimate) == ("contradicted", pytest.approx(-0.6))
+    assert ask(one_level(LADDER), kind="linear", within=1).verdict == "supported"
+
+
+def test_equal_differences_against_a_claim_do_not_outrank_a_tested_one():
+    apart = {6: (0.400, 0.412, 0.409, 0.403), 12: (0.500, 0.511, 0.502, 0.505)}
+    rows = one_level(apart).rows
+    rows += [number(d, 256, 20_000, s, v) for d, v in ((6, 0.25), (12, 0.5)) for s in range(4)]
+    found = ask(made(rows), kind="difference", a=6, b=12)
+    assert (found.verdict, found.agree, found.comparisons) == ("contradicted", 0, 2)
+    assert found.p == pytest.approx(2 * stats.ttest_rel(apart[6], apart[12]).pvalue)
+    alone = ask(made(rows), kind="difference", a=6, b=12, where={"batch": 256})
+    assert alone.verdict == "not supported"
+
+
 # unanswered
+
+
+@pytest.mark.parametrize(
+    ("rows", "entry", "missing"),
+    [
+        (
+            [number(d, 32, 20_000, s, 0.3) for d, s in ((6, 1), (6, 2), (12, 3))],
+            {"kind": "difference", "a": 12, "b": 6},
+            "depth 12 and depth 6 at the same seed, as they have no seed in common",
+        ),
+        (
+            [number(6, 32, 20_000, 1, 0.3), number(12, 256, 20_000, 1, 0.3)],
+            {"kind": "difference", "a": 12, "b": 6},
+            "depth 12 and depth 6 with all else equal",
+        ),
+        (
+            [number(6, 32, 20_000, 1, 0.3), number(12, 256, 20_000, 1, 0.3)],
+            {"kind": "correlates", "direction": "rises", "where": {"steps": 20_000}},
+            "trials of different depth and all else equal, 20000 steps",
+        ),
+    ],
+)
+def test_levels_that_are_there_and_share_nothing_are_named_with_what_they_lack(
+    rows, entry, missing
+):
+    found = ask(made(rows), **entry)
+    assert (found.verdict, found.missing) == ("unanswered", missing)
 
 
 def test_a_missing_value_leaves_a_claim_unanswered_and_names_the_trial():

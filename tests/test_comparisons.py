@@ -197,6 +197,15 @@ def test_different_queries_are_refused_with_both_named():
         compare_queries(frame.assign(value=None))
 
 
+def test_an_unknown_seed_matches_no_other():
+    frame = study()
+    frame["seed"] = frame["seed"].astype("Int64").where(frame["seed"] < 2)
+    assert compare(frame)["n"].tolist() == [2] * 6
+    nameless = compare(frame.assign(seed=None))
+    assert (nameless["n"] == 0).all()
+    assert nameless["p"].isna().all()
+
+
 @pytest.mark.parametrize(("run", "frame"), [(compare, study()), (compare_queries, None)])
 def test_bad_frames_are_refused(run, frame):
     frame = queries(np.random.default_rng(8).random((1, 3, 1, 9))) if frame is None else frame

@@ -30,7 +30,7 @@ def seeds_by_depth(study: Study) -> Drawing:
     if means.empty:
         return Drawing(title, "Not drawn: no configuration has two scored seeds yet.")
     names = [name for name in study.layout.series if name in set(means["series"])]
-    xs = [value for value in study.layout.xs if value in set(means["x"])]
+    xs = [value for value in study.layout.xs if value in set(means["x"])] or [None]
     figure = style.new_figure(f"{study.headline} of each seed by {plain(x)}")
     width = 0.7 / (len(names) + 1)
     marks = Marks([], [], [])
@@ -40,7 +40,8 @@ def seeds_by_depth(study: Study) -> Drawing:
     figure.add_traces(marks.traces)
     figure.update_layout(shapes=marks.shapes, annotations=marks.texts)
     _draw_legend(figure, study, names)
-    ticks = {"tickvals": list(range(len(xs))), "ticktext": [short(value) for value in xs]}
+    texts = ["not stated" if value is None else short(value) for value in xs]
+    ticks = {"tickvals": list(range(len(xs))), "ticktext": texts}
     figure.update_xaxes(title_text=x_title(study), range=[-0.6, len(xs) - 0.4], **ticks)
     points = [y for trace in figure.data for y in trace.y if y is not None]
     span = style.padded([*points, *(means["mean"] - means["sd"]), *(means["mean"] + means["sd"])])
@@ -125,7 +126,7 @@ def _draw_points(
                 marker=_seed_marker(index, colour),
                 showlegend=False,
                 customdata=own,
-                hovertemplate="%{y:.4f}<extra>%{customdata}, " + f"seed {seed}</extra>",
+                hovertemplate="%{y:.4f}<extra>%{customdata}, " + f"{_name(seed)}</extra>",
             )
         )
 
@@ -140,10 +141,14 @@ def _draw_legend(figure: go.Figure, study: Study, names: list[str]) -> None:
     """Symbols are seeds; colours are budgets, where there are several."""
     for index, seed in enumerate(_all_seeds(study)):
         marker = _seed_marker(index, style.MUTED)
-        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=f"seed {seed}")
+        figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=_name(seed))
     for name in names if len(names) > 1 else []:
         line = {"color": style.category(study.layout.series.index(name)), "width": 6}
         figure.add_scatter(x=[None], y=[None], mode="lines", line=line, name=name)
+
+
+def _name(seed: int | None) -> str:
+    return "seed unknown" if seed is None else f"seed {seed}"
 
 
 def _seed_marker(index: int, colour: str) -> dict[str, Any]:
