@@ -35,6 +35,7 @@ from analysis.claim_kinds import collect
 from analysis.claim_scope import selected, would_answer
 from analysis.facts import Facts
 from analysis.findings import Finding
+from analysis.meaning import meaning
 from analysis.statistics import holm, present
 from analysis.table import Column, Table, digits, missing, whole
 from ray_ablation.claim import Equivalent, Statement
@@ -53,6 +54,7 @@ class Answer:
         says: Its author's sentence.
         kind: Of the claim.
         what: Its column, and where it is measured.
+        meaning: What is tested, in symbols.
         verdict: One of `VERDICTS`.
         place: What decided, in words.
         estimate: The difference, ratio, distance or correlation there.
@@ -77,6 +79,7 @@ class Answer:
     says: str
     kind: str
     what: str
+    meaning: str
     verdict: str
     place: str | None = None
     estimate: float | None = None
@@ -180,7 +183,7 @@ def _row(claim: Any, verdict: str, **rest: Any) -> Answer:
     what = f"{claim.of} ({on})" if on else claim.of
     if verdict != "underpowered":
         rest |= {"needed": None}
-    return Answer(claim.name, claim.says, claim.kind, what, verdict, **rest)
+    return Answer(claim.name, claim.says, claim.kind, what, meaning(claim), verdict, **rest)
 
 
 def _of(claim: Statement, finding: Finding, p_holm: float | None, family: int) -> dict[str, Any]:
@@ -252,6 +255,7 @@ def claims_table(answers: Sequence[Answer]) -> Table | None:
             Column("claim", ("says",), number=False),
             Column("verdict", ("verdict", "needed", "unit"), _verdict_cell, False, optional=2),
             Column("of", ("what",), number=False),
+            Column("held against the data", ("meaning",), number=False),
             Column("decided by", ("place",), number=False),
             Column("estimate", ("estimate",), lambda value: f"{value:.4g}".replace("-", "−")),
             Column("interval", ("interval", "low", "high"), _interval_cell),

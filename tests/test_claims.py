@@ -555,3 +555,19 @@ def test_where_nothing_differs_a_verdict_is_rarely_wrong(entry):
         known = one_level({depth: rng.normal(0.3, 0.01, 4) for depth in (3, 6, 12)})
         wrong += ask(known, **entry).verdict in ("supported", "contradicted")
     assert wrong <= 19  # of 200 at 5 %: more in 1 of 300 studies of this kind
+
+
+def test_every_kind_says_what_it_tests():
+    from typing import get_args
+
+    from analysis.meaning import MEANINGS
+    from ray_ablation.claim import Claim
+
+    union = get_args(Claim)[0]
+    kinds = {
+        kind for one in get_args(union) for kind in get_args(one.model_fields["kind"].annotation)
+    }
+    assert set(MEANINGS) == kinds
+    below = {"name": "x", "of": "nDCG@10", "axis": "depth", "kind": "difference", "a": 6, "b": 12}
+    claim = next(one for one in get_args(union) if one.__name__ == "Difference")
+    assert MEANINGS["difference"](claim(**below, direction="below", by=0.5)) == "12 − 6 > 0.5"
