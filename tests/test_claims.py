@@ -1,11 +1,15 @@
 """Each kind of claim held against hand-made numbers, most of them published; verdicts by hand."""
 
+from typing import get_args
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
 from analysis.facts import Facts
+from analysis.meaning import MEANINGS
+from ray_ablation.claim import Claim
 from tests.claim_facts import AT_20K, FIELDS, LADDER, ask, made, number, one_level, published
 
 # difference
@@ -558,11 +562,6 @@ def test_where_nothing_differs_a_verdict_is_rarely_wrong(entry):
 
 
 def test_every_kind_says_what_it_tests():
-    from typing import get_args
-
-    from analysis.meaning import MEANINGS
-    from ray_ablation.claim import Claim
-
     union = get_args(Claim)[0]
     kinds = {
         kind for one in get_args(union) for kind in get_args(one.model_fields["kind"].annotation)
