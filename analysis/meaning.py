@@ -34,33 +34,6 @@ def _linear(claim: Linear) -> str:
     return f"all within {claim.within:g} of {claim.intercept:g} + {claim.slope:g} x {claim.axis}"
 
 
-MEANINGS[str(getattr(claim, "kind", ""))](claim)
-
-
-def _difference(claim: Difference) -> str:
-    high, low = (claim.a, claim.b) if claim.direction == "above" else (claim.b, claim.a)
-    return f"{high} − {low} > {claim.by:g}"
-
-
-def _change(claim: Changes) -> str:
-    ends = (claim.before, claim.after)
-    low, high = ends if claim.kind == "increases" else ends[::-1]
-    most = "".join(f", most at {field} {level}" for field, level in (claim.most_at or {}).items())
-    return f"{high} − {low} > {claim.by:g}{most}"
-
-
-def _spread(claim: SpreadRatio) -> str:
-    most = "" if claim.at_most is None else f" and < {claim.at_most:g}"
-    return f"sd of {claim.level} / sd of each other > {claim.at_least:g}{most}"
-
-
-def _linear(claim: Linear) -> str:
-    line = (
-        f"{claim.intercept:g} + {claim.slope:g} x {claim.axis}" if claim.slope else "least squares"
-    )
-    return f"all within {claim.within:g} of the line, {line}"
-
-
 MEANINGS: dict[str, Callable[[Any], str]] = {
     "difference": _difference,
     "equivalent": lambda claim: f"all differences within ±{claim.margin:g}",
