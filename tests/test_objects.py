@@ -89,6 +89,7 @@ def test_a_second_pull_moves_nothing(
     objects.pull(tmp_path / "here", "trials/a")
     monkeypatch.delattr(Objects, "get")
     objects.pull(tmp_path / "here", "trials/a")
+    assert (tmp_path / "here" / "f").read_bytes() == b"1"
 
 
 def test_prune_drops_what_was_dropped_here(objects: Objects, tmp_path: Path) -> None:
