@@ -228,11 +228,7 @@ class Ledger(Layout):
             write_json(self.claims_json(grid.name), seen)
 
     def fetch_study(self, grid: Grid) -> None:
-        """Bring all that object storage has of a grid; the report is made anew from it.
-
-        Raises:
-            ObjectsError: The storage does not answer, or there is no such bucket.
-        """
+        """Bring all that object storage has of a grid; ObjectsError where it does not answer."""
         if self.objects is None:
             return
         self.objects.check()
