@@ -96,8 +96,10 @@ def _score(
         "k": k,
     }
     key = reference.id, benchmark.name
-    files = ledger.reference_scores_parquet(*key), ledger.reference_run_trec(*key)
-    if scores.kept(*files, what, prepared, grid.measures):
+    files = scores.Files(
+        ledger.reference_scores_parquet(*key), ledger.reference_run_trec(*key), ledger.publish
+    )
+    if scores.kept(files, what, prepared, grid.measures):
         return
     found = search(reference, prepared, metrics.depth_needed(k, benchmark.self_ids))
     cut = metrics.cut(found, k, benchmark.self_ids)
@@ -109,9 +111,7 @@ def _score(
         "seconds": time.perf_counter() - began,
         "versions": {name: version(name) for name in ("bm25s", "PyStemmer")},
     }
-    frame = scores.keep(*files, cut, reference.id, prepared, grid.measures, about)
-    for file in reversed(files):
-        ledger.publish(file)
+    frame = scores.keep(files, cut, reference.id, prepared, grid.measures, about)
     measure = grid.measures[0]
     say(
         f"scored {reference.label} on {benchmark.name}: {measure} {frame[measure].mean():.4f} "

@@ -122,8 +122,7 @@ def _cells(
 
 
 def _done(grid: Grid, cell: Cell, ledger: Ledger) -> bool:
-    files = ledger.scores_parquet(*cell.key), ledger.run_trec(*cell.key)
-    return scores.kept(*files, cell.what, cell.prepared, grid.measures)
+    return scores.kept(_files(cell, ledger), cell.what, cell.prepared, grid.measures)
 
 
 def cut_corpora(cells: Sequence[Cell], *, shards: int | None, workers: int) -> None:
@@ -178,12 +177,15 @@ def finish(cell: Cell, grid: Grid, ledger: Ledger) -> str | None:
         raise RuntimeError(f"{cell.name}: {found} documents scored of {cell.prepared.about}")
     cut = metrics.cut(_run(cell), cell.what["k"], cell.what["self_ids"])
     about = _about(cell, len(cut.run))
-    files = ledger.scores_parquet(*cell.key), ledger.run_trec(*cell.key)
-    frame = scores.keep(*files, cut, cell.trial.id, cell.prepared, grid.measures, about)
+    files = _files(cell, ledger)
+    frame = scores.keep(files, cut, cell.trial.id, cell.prepared, grid.measures, about)
     cell.best = None
-    for file in reversed(files):
-        ledger.publish(file)
     return _line(cell, about, grid.measures[0], float(frame[grid.measures[0]].mean()))
+
+
+def _files(cell: Cell, ledger: Ledger) -> scores.Files:
+    key = cell.key
+    return scores.Files(ledger.scores_parquet(*key), ledger.run_trec(*key), ledger.publish)
 
 
 def _run(cell: Cell) -> dict[str, dict[str, float]]:

@@ -195,7 +195,7 @@ class Ledger(Layout):
 
     # studies
 
-    def open_study(self, grid: Grid, trial_ids: list[str] | None = None) -> None:
+    def open_study(self, grid: Grid) -> None:
         """Store the grid beside its report, and note the claims that are new.
 
         Raises:

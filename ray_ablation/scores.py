@@ -6,7 +6,8 @@ that run, so nothing is searched again for it.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,20 @@ from ray_ablation.atomic import read_frame, write_atomic, write_frame
 from ray_ablation.data.beir import Prepared
 
 
-def kept(
-    scores: Path, run: Path, what: dict[str, Any], prepared: Prepared, measures: Sequence[str]
-) -> bool:
+@dataclass(frozen=True)
+class Files:
+    """Where scores and their run lie, and who is told of what is written there."""
+
+    scores: Path
+    run: Path
+    publish: Callable[[Path], None]
+
+
+def kept(files: Files, what: dict[str, Any], prepared: Prepared, measures: Sequence[str]) -> bool:
     """Whether sound scores of this very `what` are there; measures they lack are added."""
-    found = read_frame(scores)
+    found = read_frame(files.scores)
     try:
-        trec = run.read_bytes()
+        trec = files.run.read_bytes()
     except OSError:
         return False
     if found is None or found[1]["what"] != what:
@@ -35,13 +43,13 @@ def kept(
         # Those of other grids stay: the ledger is shared.
         together = list(dict.fromkeys([*measures, *frame.columns[1:]]))
         more = metrics.score(metrics.from_trec(trec), prepared.qrels(), together)
-        write_frame(scores, more, about)
+        write_frame(files.scores, more, about)
+        files.publish(files.scores)
     return True
 
 
 def keep(
-    scores: Path,
-    run: Path,
+    files: Files,
     cut: metrics.Cut,
     tag: str,
     prepared: Prepared,
@@ -51,8 +59,7 @@ def keep(
     """Score a ranking; write its run, then its scores.
 
     Args:
-        scores: File of the scores.
-        run: File of the run.
+        files: Where they go.
         cut: The ranking after the benchmark's rules.
         tag: Last column of the run.
         prepared: The benchmark.
@@ -68,8 +75,10 @@ def keep(
     def write(temporary: Path) -> None:
         temporary.write_bytes(trec)
 
-    write_atomic(run, write)
+    write_atomic(files.run, write)
     counts = {"ties_at_cutoff": cut.ties, "self_ids_dropped": cut.self_ids}
     run_sha256 = hashlib.sha256(trec).hexdigest()
-    write_frame(scores, frame, about | counts | {"run_sha256": run_sha256})
+    write_frame(files.scores, frame, about | counts | {"run_sha256": run_sha256})
+    for file in (files.run, files.scores):
+        files.publish(file)
     return frame
